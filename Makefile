@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: MIT
+# nullbd: `make help` says what there is to make.
+
+PREFIX  ?= /usr/local
+DESTDIR ?=
+B       ?= build
+CC      ?= gcc
+VERSION := 0.1.0
+
+# What is needed, as Debian 12 names it.  `make deps` installs what is missing.
+DEPS_BUILD := gcc make pkg-config libc6-dev libev-dev libinih-dev libjansson-dev
+DEPS_DEMO  := fio
+DEPS_CHECK := libcmocka-dev libnbd-dev libnbd-bin fio nbd-client qemu-utils \
+	      e2fsprogs clang-format clang-tidy cppcheck mandoc
+DEPS_BENCH := fio libnbd-dev nbdkit nbd-server qemu-utils strace
+
+WARN     := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wconversion \
+	    -Wno-sign-conversion -Wmissing-prototypes -Wpointer-arith -Wformat=2
+OPT      ?= -O2 -g
+SAN      ?=
+CFLAGS   ?=
+ALL_CFLAGS = -std=gnu17 $(OPT) $(WARN) $(SAN) -fno-strict-aliasing -pthread \
+	    -D_GNU_SOURCE -DNULLBD_VERSION='"$(VERSION)"' -Idaemon -Itests \
+	    $(shell pkg-config --cflags jansson inih 2>/dev/null) $(CFLAGS)
+LIBS_CTL = $(shell pkg-config --libs jansson inih 2>/dev/null) -lm
+LIBS_EV  = -lev
+LIBS_NBD = $(shell pkg-config --libs libnbd 2>/dev/null)
+
+# ---------------------------------------------------------------- what there is
+
+core_src  := $(wildcard daemon/base/*.c daemon/blk/*.c daemon/dev/*.c)
+upper_src := $(wildcard daemon/nbd/*.c daemon/ctl/*.c)
+main_src  := $(filter-out daemon/nullbctl.c,$(wildcard daemon/*.c))
+unit_src  := $(wildcard tests/unit/*.c)
+pipe_src  := $(wildcard tests/pipe/*.c)
+wire_src  := $(wildcard tests/wire/*.c)
+lib_src   := $(wildcard tests/lib/*.c)
+wire_sh   := $(wildcard tests/wire/*.sh)
+style_sh  := $(wildcard tests/style/*.sh)
+man_src   := $(wildcard daemon/*.[1578].in)
+
+obj   = $(patsubst %.c,$(B)/obj/%.o,$(1))
+units := $(patsubst tests/unit/%.c,$(B)/unit/%,$(unit_src))
+pipes := $(patsubst tests/pipe/%.c,$(B)/pipe/%,$(pipe_src))
+wires := $(patsubst tests/wire/%.c,$(B)/wire/%,$(wire_src))
+mans  := $(patsubst daemon/%.in,$(B)/man/%,$(man_src))
+
+.PHONY: all
+all: $(B)/nullbd $(B)/nullbctl $(B)/libnullb.a $(mans)
+
+$(B)/libnullb.a: $(call obj,$(core_src))
+	@rm -f $@
+	ar rcs $@ $^
+
+$(B)/libupper.a: $(call obj,$(upper_src))
+	@rm -f $@
+	ar rcs $@ $^
+
+$(B)/nullbd: $(call obj,$(main_src)) $(B)/libupper.a $(B)/libnullb.a
+	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS_EV) $(LIBS_CTL)
+
+$(B)/nullbctl: $(call obj,daemon/nullbctl.c) $(B)/libupper.a $(B)/libnullb.a
+	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS_CTL)
+
+$(B)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+
+$(units): $(B)/unit/%: $(B)/obj/tests/unit/%.o $(B)/libupper.a $(B)/libnullb.a
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -o $@ $^ -lcmocka $(LIBS_CTL)
+
+$(pipes): $(B)/pipe/%: $(B)/obj/tests/pipe/%.o $(B)/libnullb.a
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -o $@ $^ -lcmocka -lm
+
+$(wires): $(B)/wire/%: $(B)/obj/tests/wire/%.o $(call obj,$(lib_src))
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -o $@ $^ -lcmocka $(LIBS_NBD)
+
+# A manual page: where it says @devices@ or @daemon@ the attribute table goes.
+$(B)/man/%: daemon/%.in $(B)/nullbd
+	@mkdir -p $(@D)
+	$(B)/nullbd --man-devices >$@.devices
+	$(B)/nullbd --man-daemon >$@.daemon
+	sed -e 's/@version@/$(VERSION)/' -e '/^@devices@$$/{r $@.devices' \
+	    -e 'd}' -e '/^@daemon@$$/{r $@.daemon' -e 'd}' $< >$@
+	@rm -f $@.devices $@.daemon
+
+-include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
+
+# ------------------------------------------------------------------ what to do
+
+.PHONY: help
+help:
+	@echo 'make            build/nullbd, build/nullbctl, build/libnullb.a, manuals'
+	@echo 'make demo       install what is missing, build, stress a device with fio'
+	@echo 'make check      install what is missing, build, run every test'
+	@echo 'make bench      compare with other NBD servers'
+	@echo 'make asan tsan  build/asan, build/tsan: everything under a sanitizer'
+	@echo 'make install    DESTDIR=$(DESTDIR) PREFIX=$(PREFIX);  make uninstall'
+	@echo 'make deps       install what building and testing need (Debian)'
+	@echo 'make clean'
+
+.PHONY: deps deps-build deps-demo deps-check deps-bench
+deps: deps-check deps-bench
+deps-build: ; @tests/deps $(DEPS_BUILD)
+deps-demo:  ; @tests/deps $(DEPS_BUILD) $(DEPS_DEMO)
+deps-check: ; @tests/deps $(DEPS_BUILD) $(DEPS_CHECK)
+deps-bench: ; @tests/deps $(DEPS_BUILD) $(DEPS_BENCH)
+
+.PHONY: demo
+demo: deps-demo
+	@$(MAKE) --no-print-directory all
+	@tests/demo
+
+ASAN := -fsanitize=address,undefined -fno-sanitize-recover=undefined
+TSAN := -fsanitize=thread
+.PHONY: asan tsan tests
+asan:
+	@$(MAKE) --no-print-directory B=$(B)/asan SAN='$(ASAN)' OPT='-O1 -g' tests
+tsan:
+	@$(MAKE) --no-print-directory B=$(B)/tsan SAN='$(TSAN)' OPT='-O1 -g' tests
+tests: all $(units) $(pipes) $(wires)
+
+.PHONY: check
+check: deps-check
+	@$(MAKE) --no-print-directory -j2 tests
+	@$(MAKE) --no-print-directory -j2 asan
+	@$(MAKE) --no-print-directory -j2 tsan
+	@tests/check $(B)
+
+.PHONY: install uninstall
+bin_dir := $(DESTDIR)$(PREFIX)
+install: all
+	install -d $(bin_dir)/sbin $(bin_dir)/bin $(bin_dir)/share/doc/nullbd
+	install -m 755 $(B)/nullbd $(bin_dir)/sbin/
+	install -m 755 $(B)/nullbctl $(bin_dir)/bin/
+	for m in $(mans); do s=$${m##*.}; install -d $(bin_dir)/share/man/man$$s && \
+	    install -m 644 $$m $(bin_dir)/share/man/man$$s/ || exit 1; done
+	install -m 644 README.md LICENSE $(bin_dir)/share/doc/nullbd/
+	cp -r conf $(bin_dir)/share/doc/nullbd/
+
+uninstall:
+	rm -f $(bin_dir)/sbin/nullbd $(bin_dir)/bin/nullbctl
+	for m in $(notdir $(mans)); do rm -f $(bin_dir)/share/man/man$${m##*.}/$$m; done
+	rm -rf $(bin_dir)/share/doc/nullbd
+
+.PHONY: clean
+clean:
+	rm -rf $(B)
+
+-include tests/bench/bench.mk

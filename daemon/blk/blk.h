@@ -1,0 +1,696 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The block layer, as a machine without I/O:
+ *
+ *	bio -> split -> plug, merge -> request -> elevator -> tag -> driver
+ *
+ * It knows no device model, no NBD, no event loop, and never asks for the
+ * time: `now` comes in (ns, CLOCK_MONOTONIC or a test's own).  The driver is
+ * a struct queue_ops.  The rules are those of the Linux block layer in four
+ * ages (struct profile); comments name the section of the notes on it, or the
+ * kernel's function.
+ *
+ * Threads: a struct cpu belongs to one thread (a loop plays a CPU).  A
+ * function that takes a cpu is called on that cpu's thread only.
+ */
+#ifndef BLK_H
+#define BLK_H
+
+#include <sys/queue.h>
+#include <sys/uio.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/epoch.h"
+#include "base/heap.h"
+
+#define SECTOR_SHIFT 9
+#define SECTOR_SIZE  512u
+#define PAGE_SHIFT   12
+#ifndef PAGE_SIZE
+#define PAGE_SIZE 4096u
+#endif
+
+#define BIO_MAX_VECS           256u /* bvecs in one bio (1.1, 1.2) */
+#define BIO_INLINE_VECS        4u
+#define BLK_MAX_DEPTH          10240u /* BLK_MQ_MAX_DEPTH */
+#define BLK_MAX_HW_QUEUES      64u
+#define BLK_PLUG_FLUSH_SIZE    (128u * 1024) /* 4.1 */
+#define BLK_SW_QUEUE_LOOK_BACK 8u            /* blk_bio_list_merge */
+#define BLK_SAFE_MAX_SECTORS   255u
+#define BLK_DEF_MAX_SECTORS    2560u
+
+typedef uint64_t sector_t;
+
+struct bio;
+struct cpu;
+struct ctx;
+struct hctx;
+struct machine;
+struct plug;
+struct queue;
+struct request;
+
+enum req_op {
+	REQ_OP_READ,
+	REQ_OP_WRITE,
+	REQ_OP_FLUSH,
+	REQ_OP_DISCARD,
+	REQ_OP_WRITE_ZEROES,
+	REQ_OP_NR
+};
+
+enum { /* flags of a bio, handed on to its request */
+	REQ_FUA = 1 << 0,
+	REQ_PREFLUSH = 1 << 1,
+	REQ_NOMERGE = 1 << 2,
+	REQ_NOUNMAP = 1 << 3, /* write zeroes: keep the blocks allocated */
+	REQ_SYNC = 1 << 4,    /* for traces only */
+};
+
+/* I/O priority classes, best first; 0 is none and counts as best effort. */
+enum {
+	IOPRIO_NONE,
+	IOPRIO_RT,
+	IOPRIO_BE,
+	IOPRIO_IDLE
+};
+
+/* ------------------------------------------------------------- profile.c */
+
+enum plug_order {
+	PLUG_FIFO,
+	PLUG_SORTED,          /* by ctx and sector */
+	PLUG_SORTED_IF_MULTI, /* more than 2 requests of several queues */
+	PLUG_NEWEST_FIRST,    /* when issued directly */
+};
+enum plug_limited {
+	PLUG_FULL,
+	PLUG_LIMITED,
+	PLUG_LIMITED_NONROT
+};
+enum flush_test {
+	FLUSH_TESTS_NEWEST,
+	FLUSH_TESTS_OLDEST
+};
+enum io_ticks {
+	IO_TICKS_SAMPLED,
+	IO_TICKS_START_ADDS_ONE,
+	IO_TICKS_PRECISE
+};
+
+/* One age of the Linux block layer: the table of switches (section 10). */
+struct profile {
+	const char *name;         /* "6.12" */
+	bool multipage;           /* a bvec is a run, not a page (1.1, 1.2) */
+	unsigned plug_max;        /* requests in a plug (4.1) */
+	unsigned plug_max_multi;  /* the same with several queues in it */
+	bool plug_count_by_queue; /* plug_max counts those of this queue */
+	bool plug_scan_all;       /* merge with any request in the plug (3.6) */
+	enum flush_test plug_flush_test; /* whose size is tested (4.1) */
+	bool plug_flush_heeds_nomerges;  /* nomerges=2: no size flush */
+	enum plug_order plug_order;      /* in which it is handed on (4.1) */
+	bool plug_search_oldest; /* of several queues: from the head (3.6) */
+	enum plug_limited
+	    plug_limited;      /* several hw queues: one request (4.1) */
+	bool plug_takes_fua;   /* FUA goes through the plug, unmerged (T21) */
+	unsigned aio_plug_min; /* a batch of at least so many opens one (4.2) */
+	bool ioprio_must_match;       /* to merge (3.2) */
+	bool split_to_physical_block; /* 2.2 */
+	bool split_skips_one_page; /* one bvec in one page: 1 segment (2.3) */
+	bool gap_any_offset; /* 4.14: an offset is a gap, mask or not (2.3) */
+	bool request_merges_count; /* as merges[] (3.5) */
+	bool discard_is_write;     /* in the statistics (6.1) */
+	unsigned stat_fields;      /* 11, 15, 17 */
+	unsigned hz;               /* of jiffies: io_ticks, and 4.14's times */
+	bool ticks_in_jiffies;     /* request times, too */
+	bool in_queue_sampled;     /* time_in_queue as 4.14 has it (6.2) */
+	enum io_ticks io_ticks;
+	bool inflight_started_only; /* field 9 counts what the driver has */
+	bool write_zeroes_segment;  /* counts as a segment, as in 4.14 (2.6) */
+	bool discard_adds_segments; /* a merge of discards does (3.4) */
+	bool bio_queue_mode;        /* null_blk's queue_mode=0 exists */
+};
+
+extern const struct profile profiles[]; /* ends with {} */
+
+/* By name ("4.14"); NULL when there is none. */
+const struct profile *profile_find(const char *name);
+
+/* ----------------------------------------------------------------- bio.c */
+
+/* A piece of data, contiguous in (synthetic) physical memory. */
+struct bvec {
+	uint64_t phys; /* decides what is contiguous */
+	char *
+	    base; /* real memory; NULL: a read that takes what the driver has */
+	uint32_t len;
+};
+
+/*
+ * One I/O as its submitter sees it.  It and its pages belong to the submitter
+ * until queue_submit() took it, then to the queue until end_io, then to the
+ * submitter again, who calls bio_release().
+ *
+ * Positions are bytes: a client that agreed to no block size may send any.
+ */
+struct bio {
+	STAILQ_ENTRY(bio) link;       /* in its request; else the submitter's */
+	STAILQ_ENTRY(bio) link_piece; /* in its parent's pieces */
+	uint8_t op;                   /* enum req_op */
+	uint8_t prio;                 /* IOPRIO_* */
+	uint16_t flags;               /* REQ_* */
+	uint64_t pos;
+	uint64_t bytes;
+	unsigned nr_segs; /* counted by the split */
+
+	/* The data: `bytes` from `skip` bytes into bv[0] on. */
+	struct bvec *bv;
+	unsigned nr_bv;
+	unsigned max_bv;
+	uint32_t skip;
+
+	/*
+	 * A read whose bvecs have no memory: where the driver says its data
+	 * is.  Filled at dispatch; `unpin` is called by bio_release().
+	 */
+	struct iovec *iov;
+	unsigned nr_iov;
+	void (*unpin)(struct bio *bio, struct cpu *cpu);
+
+	int error;          /* 0 or -errno: the first of its pieces' */
+	unsigned remaining; /* pieces that have not ended, itself included */
+	struct bio *parent; /* of a piece that was split off the front */
+	STAILQ_HEAD(bio_list, bio) pieces; /* split off, in order of pos */
+	struct bio *waits; /* the piece that found no tag (or the bio itself) */
+	atomic_bool moved; /* its data has moved: rq_moved() */
+
+	void (*end_io)(struct bio *bio, struct cpu *cpu, uint64_t now);
+	void *priv; /* the submitter's */
+	struct bvec inline_bv[BIO_INLINE_VECS];
+};
+
+/*
+ * Make an empty bio.  `bv` is a table of `max_bv` entries that outlives the
+ * bio; NULL takes the inline one.
+ */
+void bio_init(struct bio *bio, enum req_op op, uint64_t pos, struct bvec *bv,
+    unsigned max_bv);
+
+/*
+ * bio_add_page: add data at the end.  Multipage: joins the last bvec when it
+ * is physically adjacent (1.2); single-page: only within one page (1.1), and
+ * `len` must not leave the page.  False: the table is full, or bytes would
+ * exceed UINT_MAX; nothing was added.
+ */
+bool bio_add(
+    struct bio *bio, bool multipage, uint64_t phys, void *base, uint32_t len);
+
+/*
+ * Add as much of `len` bytes at `base` as the table takes, as a payload whose
+ * pages are contiguous in runs of 2^order pages: page `first` of a layout
+ * that starts at `phys` (pages_phys).  base may be NULL.  Returns the bytes
+ * added.
+ */
+uint64_t bio_add_payload(struct bio *bio, bool multipage, uint64_t phys,
+    unsigned order, uint64_t first_page, char *base, uint64_t len);
+
+/*
+ * Synthetic physical address of page `i` of a layout at `phys`: runs of
+ * 2^order pages, each naturally aligned, no two of them adjacent.
+ */
+uint64_t pages_phys(uint64_t phys, unsigned order, uint64_t i);
+
+/* Bytes of address space that a layout of `pages` pages takes. */
+uint64_t pages_span(unsigned order, uint64_t pages);
+
+/*
+ * Give back what a bio that has ended holds: pinned memory, pieces that were
+ * split off, its iov.  The bvec table stays the submitter's.
+ */
+void bio_release(struct bio *bio, struct cpu *cpu);
+
+/* Has the data of all of it moved?  On the submitter's cpu. */
+bool bio_moved(const struct bio *bio);
+
+/* One piece (or bio) is done; the last one calls the submitter's end_io. */
+void bio_endio(struct bio *bio, int error, struct cpu *cpu, uint64_t now);
+
+/* The bvecs of a bio, clipped: call until it returns false; start at {}. */
+struct bvec_iter {
+	unsigned idx;
+	uint64_t done;
+};
+bool
+bio_next_bvec(const struct bio *bio, struct bvec_iter *it, struct bvec *out);
+/* The same for its last bvec.  The bio has data. */
+void bio_last_bvec(const struct bio *bio, struct bvec *out);
+
+/* --------------------------------------------------------------- split.c */
+
+/* Limits of a queue; names as in /sys/block/X/queue, sectors of 512 bytes. */
+struct limits {
+	uint32_t logical_block_size; /* bytes */
+	uint32_t physical_block_size;
+	uint32_t max_sectors;
+	uint32_t max_segments;
+	uint32_t max_segment_size; /* bytes */
+	uint64_t seg_boundary_mask;
+	uint64_t virt_boundary_mask;  /* 0: off */
+	uint32_t chunk_sectors;       /* 0: off */
+	uint32_t max_discard_sectors; /* 0: no discard */
+	uint32_t max_discard_segments;
+	uint32_t discard_granularity;      /* bytes */
+	uint32_t discard_alignment;        /* bytes */
+	uint32_t max_write_zeroes_sectors; /* 0: not offered */
+	bool write_cache; /* volatile: flush and FUA mean something */
+	bool fua;
+	bool rotational;
+};
+
+/* What is usual when a driver says nothing (2.1). */
+void limits_init(struct limits *lim);
+
+/* Why a bio was split. */
+enum split_cause {
+	SPLIT_SIZE,
+	SPLIT_SEGMENTS,
+	SPLIT_GAP,
+	SPLIT_NR
+};
+
+/*
+ * How many bytes of the bio may go as one request, and in how many segments
+ * (*nr_segs); the whole of it when it fits.  Sections 2.2 to 2.6.
+ */
+uint64_t bio_fits(const struct bio *bio, const struct queue *q,
+    unsigned *nr_segs, enum split_cause *cause);
+
+/*
+ * Split: the first `bytes` become a piece of their own (REQ_NOMERGE), which
+ * is returned; the bio is the rest and ends when both have (2.5).  NULL when
+ * out of memory.
+ */
+struct bio *bio_split(struct bio *bio, uint64_t bytes, struct cpu *cpu);
+
+/* Do the two touch physically, in one segment boundary window (2.7)? */
+bool bvec_phys_mergeable(
+    const struct limits *lim, const struct bvec *a, const struct bvec *b);
+/* Would the virt boundary be violated between a and b (2.3)? */
+bool
+bvec_gap(const struct queue *q, const struct bvec *a, const struct bvec *b);
+/* get_max_segment_size(): bytes of the largest segment that starts there. */
+uint64_t segment_max(const struct limits *lim, uint64_t phys);
+/* max_sectors of `op` at a position, which a chunk may shorten (3.4). */
+uint32_t
+queue_max_sectors(const struct queue *q, enum req_op op, sector_t sector);
+
+/* --------------------------------------------------------------- queue.c */
+
+enum {                          /* rq_flags */
+	RQF_STARTED = 1 << 0,   /* the driver has it */
+	RQF_IO_STAT = 1 << 1,   /* counted when it was set up */
+	RQF_MOVED = 1 << 2,     /* rq_moved() was called */
+	RQF_COMPLETE = 1 << 3,  /* done, but not ended yet */
+	RQF_FLUSH_SEQ = 1 << 4, /* flush.c takes it through its steps */
+	RQF_FLUSH = 1 << 5,     /* a flush that flush.c sends */
+};
+
+/*
+ * One I/O as the device sees it: adjacent bios under one tag.  One owner at a
+ * time: a plug, a software queue, a dispatch list, the driver, a cpu's lists
+ * of what is to end.
+ */
+struct request {
+	TAILQ_ENTRY(request) link; /* of its one owner */
+	struct bio_list bios;      /* in order of pos; discards as they came */
+	struct ctx *ctx;           /* submitted here, ends here */
+	struct hctx *hctx;
+	uint8_t op;
+	uint8_t prio;
+	uint16_t flags;    /* REQ_* */
+	uint16_t rq_flags; /* RQF_* */
+	uint64_t pos;
+	uint64_t bytes;
+	unsigned nr_segs; /* nr_phys_segments */
+	int tag;
+	int error;           /* 0 or -errno */
+	uint8_t flush_steps; /* behind it: flush.c */
+	uint64_t start_ns;   /* set up */
+	uint64_t issue_ns;   /* given to the driver */
+	uint64_t delay_ns;   /* rq_complete_after() */
+	struct heap_node due;
+};
+TAILQ_HEAD(request_list, request);
+
+/* What a driver gives the block layer. */
+struct queue_ops {
+	/*
+	 * Serve a request: 0, and the driver ends it now or later
+	 * (rq_complete...); or -EBUSY: it has no room, the block layer keeps
+	 * the request and comes back (queue_run).  The driver calls
+	 * rq_moved() once the data has moved.
+	 */
+	int (*queue_rq)(struct request *rq, struct cpu *cpu, uint64_t now);
+	/* The last of a batch has been queued; may be NULL. */
+	void (*commit)(struct hctx *hctx, struct cpu *cpu, uint64_t now);
+};
+
+struct queue_conf {
+	const struct profile *profile;
+	struct limits limits;
+	unsigned nr_hw_queues;
+	unsigned depth;       /* tags of a hardware queue */
+	unsigned nr_requests; /* of them in use; 0: all */
+	unsigned nomerges;    /* 0, 1, 2 (3.6) */
+	bool multipage;
+	bool bio_based; /* null_blk's queue_mode=0: no split, merge, count */
+	bool iostats;
+};
+
+/* A request queue: one a disk. */
+struct queue {
+	const struct queue_ops *ops;
+	void *driver; /* struct disk, or a test's own */
+	struct machine *machine;
+	struct queue_conf conf;
+	const struct profile *profile; /* conf.profile */
+	struct limits limits;          /* in use */
+	struct ctx **ctx;              /* by cpu */
+	struct hctx **hctx;
+	struct disk_stat *stat; /* what the ctxs share (stat.c) */
+};
+
+/* Counters of one cpu; written by it, read by anyone (stat.c). */
+enum stat_group {
+	STAT_READ,
+	STAT_WRITE,
+	STAT_DISCARD,
+	STAT_FLUSH,
+	STAT_NR
+};
+
+struct ctx_stat {
+	_Atomic uint64_t ios[STAT_NR];
+	_Atomic uint64_t merges[STAT_NR];
+	_Atomic uint64_t sectors[STAT_NR];
+	_Atomic uint64_t ticks_ns[STAT_NR];
+	_Atomic uint64_t begun[2], ended[2];      /* in flight: read, write */
+	_Atomic uint64_t issued[2], completed[2]; /* in the driver */
+	_Atomic uint64_t splits[SPLIT_NR];
+	_Atomic uint64_t segments; /* of requests ended */
+};
+
+/* What one CPU owns of a queue. */
+struct ctx {
+	struct queue *queue;
+	struct cpu *cpu;
+	struct hctx *hctx;
+	_Alignas(64) struct ctx_stat stat;
+	_Alignas(
+	    64) pthread_mutex_t lock; /* of the list: any cpu takes from it */
+	struct request_list list;     /* software queue, oldest first */
+	_Atomic unsigned nr_queued;
+};
+
+/* What makes a cpu run a hardware queue again; one a cpu in each hctx. */
+struct hctx_rerun {
+	STAILQ_ENTRY(hctx_rerun) link; /* in cpu->rerun */
+	struct hctx *hctx;
+	bool queued;
+};
+
+/* A hardware queue. */
+struct hctx {
+	struct queue *queue;
+	unsigned index;
+	struct tags *tags;         /* tag.c */
+	struct flush_queue *flush; /* flush.c */
+	struct request *rqs;       /* by tag */
+	_Atomic uint64_t
+	    waiters;           /* cpus that found no tag, a bit each (mod 64) */
+	_Atomic unsigned busy; /* moving average, as hctx->dispatch_busy */
+	pthread_mutex_t lock;  /* of the dispatch list */
+	struct request_list dispatch; /* the driver was busy */
+	_Atomic unsigned nr_dispatch;
+	_Atomic unsigned nr_waiting; /* there, and in the software queues */
+	struct hctx_rerun *rerun;    /* by cpu */
+	_Atomic unsigned next_ctx;   /* whose turn it is: round robin */
+};
+
+/* 0 and *out, or -ENOMEM, -EINVAL.  conf is copied. */
+int queue_new(struct queue **out, struct machine *m,
+    const struct queue_ops *ops, void *driver, const struct queue_conf *conf);
+/* Nothing is in flight.  NULL is fine. */
+void queue_free(struct queue *q);
+
+static inline struct ctx *
+queue_ctx(const struct queue *q, unsigned cpu)
+{
+	return q->ctx[cpu];
+}
+
+/*
+ * submit_bio(): split, merge or make a request, plug it or issue it.  `plug`
+ * may be NULL.  0: the bio is the queue's until end_io (which may be called
+ * from here).  -EAGAIN: no tag is free; the plug was flushed, the bio is the
+ * caller's, who calls again, with nothing about it changed, in a later turn:
+ * the cpu's wake comes when a tag was freed elsewhere.
+ */
+int queue_submit(struct queue *q, struct cpu *cpu, struct plug *plug,
+    struct bio *bio, uint64_t now);
+
+/* Bios that queue_submit() would find a tag for, roughly: for tests, ctl. */
+unsigned queue_tags_in_use(const struct queue *q);
+
+/* Issue what waits because tags or the driver were busy. */
+void queue_run(struct queue *q, struct cpu *cpu, uint64_t now);
+
+/* For the driver, from queue_rq: the data of the request has moved. */
+void rq_moved(struct request *rq, struct cpu *cpu);
+
+/*
+ * For the driver: the request is done, with rq->error.  rq_complete() ends it
+ * now, _softirq() at the cpu's next cpu_run(), _after() delay_ns after the
+ * `now` of the next cpu_run() (the data has moved by then: null_blk starts
+ * its timer after the copy).  Called on any cpu; it ends on that of its ctx.
+ */
+void rq_complete(struct request *rq, struct cpu *cpu, uint64_t now);
+void rq_complete_softirq(struct request *rq, struct cpu *cpu);
+void rq_complete_after(struct request *rq, struct cpu *cpu, uint64_t delay_ns);
+
+/* for cpu.c: end it here and now; this is its cpu */
+void rq_end(struct request *rq, struct cpu *cpu, uint64_t now);
+/* blk_mq_run_hw_queue(): issue what waits in a hardware queue. */
+void hctx_run(struct hctx *hctx, struct cpu *cpu, uint64_t now);
+/* for plug.c: hand a list of one hardware queue on to the driver. */
+void queue_issue_list(struct request_list *list, struct cpu *cpu, uint64_t now);
+
+static inline struct bio *
+rq_last_bio(const struct request *rq)
+{
+	/* <sys/queue.h> has no STAILQ_LAST here */
+	return (struct bio *)(void *)((char *)rq->bios.stqh_last -
+				      offsetof(struct bio, link.stqe_next));
+}
+
+static inline sector_t
+rq_sector(const struct request *rq)
+{
+	return rq->pos >> SECTOR_SHIFT;
+}
+
+/* for flush.c: straight to the driver, or where it waits for it */
+void rq_insert(struct request *rq, struct cpu *cpu, uint64_t now);
+
+/* --------------------------------------------------------------- flush.c */
+
+struct flush_queue;                     /* of a hctx */
+int flush_queue_new(struct hctx *hctx); /* 0 or -ENOMEM */
+void flush_queue_free(struct hctx *hctx);
+
+enum flush_insert {
+	FLUSH_PLAIN,
+	FLUSH_TAKEN
+};
+/*
+ * blk_insert_flush(): a request with FLUSH, PREFLUSH or FUA.  FLUSH_PLAIN: it
+ * goes on as any other (its FUA is the device's business, or a flush follows
+ * it); FLUSH_TAKEN: it comes back through rq_complete().
+ */
+enum flush_insert
+flush_insert(struct request *rq, struct cpu *cpu, uint64_t now);
+/* The data of a request with RQF_FLUSH_SEQ, or a flush, is done. */
+void flush_data_end(struct request *rq, struct cpu *cpu, uint64_t now);
+void flush_end(struct request *flush, struct cpu *cpu, uint64_t now);
+
+/* ---------------------------------------------------------------- plug.c */
+
+/*
+ * What a task gathers before it hands on (section 4).  The task's own; empty
+ * when the task moves to another cpu.
+ */
+struct plug {
+	struct request_list list; /* oldest first */
+	unsigned nr;
+	bool multiple_queues;
+};
+
+void plug_init(struct plug *plug);
+/* blk_finish_plug(): hand everything on, in the profile's order. */
+void plug_flush(struct plug *plug, struct cpu *cpu, uint64_t now);
+
+/* for queue.c: the merge tier; the adding of a request that did not merge */
+bool
+plug_merge(struct plug *plug, struct bio *bio, struct ctx *ctx, uint64_t now);
+void
+plug_add(struct plug *plug, struct request *rq, struct cpu *cpu, uint64_t now);
+/* the task is about to sleep for a tag */
+void plug_flush_blocked(struct plug *plug, struct cpu *cpu, uint64_t now);
+/* limited plugging: hold this one; returns what was held of its queue */
+struct request *plug_swap(struct plug *plug, struct request *rq);
+
+/* --------------------------------------------------------------- merge.c */
+
+enum merge {
+	NO_MERGE,
+	BACK_MERGE,
+	FRONT_MERGE,
+	DISCARD_MERGE
+};
+enum merge_result {
+	MERGE_NONE,
+	MERGE_OK,
+	MERGE_FAILED
+};
+
+/* blk_rq_merge_ok(): may these two merge at all (3.2)? */
+bool rq_merge_ok(const struct request *rq, const struct bio *bio);
+/* blk_try_merge(): in which direction (3.3)? */
+enum merge rq_try_merge(const struct request *rq, const struct bio *bio);
+/*
+ * blk_attempt_bio_merge(): MERGE_OK, the bio is the request's; MERGE_FAILED,
+ * adjacent but a limit refuses (a size or segment limit leaves REQ_NOMERGE on
+ * the request: sticky); MERGE_NONE, they don't fit together.
+ */
+enum merge_result rq_attempt_merge(
+    struct request *rq, struct bio *bio, struct ctx *ctx, uint64_t now);
+/*
+ * blk_rq_map_sg(): scatter-gather entries of a request (1.3): at most its
+ * nr_segs.
+ */
+unsigned rq_sg_entries(const struct request *rq);
+
+/* ----------------------------------------------------------------- tag.c */
+
+struct tags;
+struct tags *tags_new(unsigned nr);
+void tags_free(struct tags *t);
+/* A free tag below the limit, or -1.  Any thread. */
+int tags_get(struct tags *t);
+void tags_put(struct tags *t, int tag);
+/* Use only the first `nr` (nr_requests). */
+void tags_limit(struct tags *t, unsigned nr);
+unsigned tags_in_use(const struct tags *t);
+
+/* ------------------------------------------------------------ elevator.c */
+
+/* An I/O scheduler that /sys/block/X/queue/scheduler may name. */
+struct elevator_type {
+	const char *name;
+	bool available;
+	const char *help; /* or why it is not available */
+};
+extern const struct elevator_type elevators[]; /* ends with {} */
+const struct elevator_type *elevator_find(const char *name);
+
+/* ---------------------------------------------------------------- stat.c */
+
+/* /sys/block/X/stat: times in ms; a sum over the cpus. */
+struct queue_stat {
+	uint64_t ios[STAT_NR], merges[STAT_NR], sectors[STAT_NR];
+	uint64_t ticks_ms[STAT_NR];
+	uint64_t in_flight;      /* field 9 */
+	uint64_t inflight_rw[2]; /* /sys/block/X/inflight */
+	uint64_t io_ticks_ms, in_queue_ms;
+	uint64_t splits[SPLIT_NR];
+	uint64_t segments;
+};
+
+void stat_read(struct queue *q, struct queue_stat *out, uint64_t now);
+/*
+ * The fields of /sys/block/X/stat as the profile has them (11, 15 or 17), in
+ * its format: right-aligned, blanks between, a newline at the end.
+ */
+void stat_show(const struct queue *q, const struct queue_stat *st, FILE *out);
+
+/* for queue.c and merge.c */
+int stat_new(struct queue *q);
+void stat_free(struct queue *q);
+void stat_start(struct request *rq, uint64_t now);
+void stat_merge(struct ctx *ctx, enum req_op op, uint64_t now);
+void stat_end(struct request *rq, uint64_t now);
+void stat_flush(struct request *flush, uint64_t now);
+void stat_split(struct ctx *ctx, enum split_cause cause);
+/* the driver has it; it has it no more: on the cpu that did so */
+void stat_issue(struct request *rq, struct cpu *cpu);
+void stat_unissue(struct request *rq, struct cpu *cpu);
+
+/* ----------------------------------------------------------------- cpu.c */
+
+/* What a loop is to the core. */
+struct cpu {
+	struct machine *machine;
+	unsigned id;
+	struct request_list softirq; /* to end at the next cpu_run() */
+	struct request_list unarmed; /* to end delay_ns after it */
+	struct heap deadlines;       /* by due */
+	STAILQ_HEAD(rerun_list, hctx_rerun) rerun; /* hctxs to run again */
+	bool tag_freed;            /* since the last cpu_run() */
+	struct bio_list free_bios; /* of pieces */
+	unsigned nr_free_bios;
+	pthread_mutex_t mail_lock;
+	struct request_list mail; /* ended elsewhere, to end here */
+	_Atomic bool has_mail;
+};
+
+/* The whole simulated host: its CPUs, and how to wake one. */
+struct machine {
+	unsigned nr_cpus;
+	struct cpu *cpu;
+	struct epoch epoch; /* a reader a cpu */
+	/* Make this cpu run cpu_run() soon; any thread calls it; may be NULL */
+	void (*wake)(void *arg, unsigned cpu);
+	void *wake_arg;
+};
+
+/* NULL when out of memory. */
+struct machine *
+machine_new(unsigned nr_cpus, void (*wake)(void *, unsigned), void *arg);
+/* No queue is left.  NULL is fine. */
+void machine_free(struct machine *m);
+
+#define CPU_NO_DEADLINE UINT64_MAX
+
+/*
+ * End what is due: the softirq list, deadlines up to `now`, requests that
+ * other cpus posted; run the hardware queues that need it.  Bios end from
+ * here.  Returns the next deadline (ns), or CPU_NO_DEADLINE.  Call it after
+ * anything was submitted, and when the deadline has come.
+ */
+uint64_t cpu_run(struct cpu *cpu, uint64_t now);
+
+/* Since the last call: was a tag freed, so that stalled tasks may try again? */
+bool cpu_tag_freed(struct cpu *cpu);
+
+/* for queue.c */
+void cpu_post(struct cpu *to, struct request *rq);
+void cpu_wake(struct cpu *cpu);
+void cpu_rerun(struct cpu *cpu, struct hctx *hctx);
+void cpu_rerun_cancel(struct cpu *cpu, struct hctx *hctx);
+
+#endif

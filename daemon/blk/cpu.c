@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A CPU of the simulated host: what it has to end, now or at a deadline, and
+ * what other CPUs post to it.
+ */
+#include "blk/blk.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+struct machine *
+machine_new(unsigned nr_cpus, void (*wake)(void *, unsigned), void *arg)
+{
+	struct machine *m;
+	unsigned i;
+
+	assert(nr_cpus > 0);
+	m = calloc(1, sizeof(*m));
+	if (m == NULL)
+		return NULL;
+	m->wake = wake;
+	m->wake_arg = arg;
+	m->cpu = calloc(nr_cpus, sizeof(*m->cpu));
+	if (m->cpu == NULL || epoch_init(&m->epoch, nr_cpus) != 0) {
+		free(m->cpu);
+		free(m);
+		return NULL;
+	}
+	m->nr_cpus = nr_cpus;
+	for (i = 0; i < nr_cpus; i++) {
+		struct cpu *cpu = &m->cpu[i];
+
+		cpu->machine = m;
+		cpu->id = i;
+		TAILQ_INIT(&cpu->softirq);
+		TAILQ_INIT(&cpu->unarmed);
+		heap_init(&cpu->deadlines);
+		STAILQ_INIT(&cpu->rerun);
+		STAILQ_INIT(&cpu->free_bios);
+		pthread_mutex_init(&cpu->mail_lock, NULL);
+		TAILQ_INIT(&cpu->mail);
+	}
+	return m;
+}
+
+void
+machine_free(struct machine *m)
+{
+	struct bio *bio;
+	unsigned i;
+
+	if (m == NULL)
+		return;
+	for (i = 0; i < m->nr_cpus; i++) {
+		struct cpu *cpu = &m->cpu[i];
+
+		assert(heap_empty(&cpu->deadlines));
+		assert(TAILQ_EMPTY(&cpu->mail));
+		heap_fini(&cpu->deadlines);
+		while ((bio = STAILQ_FIRST(&cpu->free_bios)) != NULL) {
+			STAILQ_REMOVE_HEAD(&cpu->free_bios, link);
+			free(bio);
+		}
+		pthread_mutex_destroy(&cpu->mail_lock);
+	}
+	epoch_fini(&m->epoch);
+	free(m->cpu);
+	free(m);
+}
+
+void
+cpu_wake(struct cpu *cpu)
+{
+	if (cpu->machine->wake != NULL)
+		cpu->machine->wake(cpu->machine->wake_arg, cpu->id);
+}
+
+void
+cpu_post(struct cpu *to, struct request *rq)
+{
+	bool was_empty;
+
+	pthread_mutex_lock(&to->mail_lock);
+	was_empty = TAILQ_EMPTY(&to->mail);
+	TAILQ_INSERT_TAIL(&to->mail, rq, link);
+	atomic_store_explicit(&to->has_mail, true, memory_order_release);
+	pthread_mutex_unlock(&to->mail_lock);
+	if (was_empty)
+		cpu_wake(to);
+}
+
+void
+cpu_rerun(struct cpu *cpu, struct hctx *hctx)
+{
+	struct hctx_rerun *r = &hctx->rerun[cpu->id];
+
+	if (r->queued)
+		return;
+	r->queued = true;
+	STAILQ_INSERT_TAIL(&cpu->rerun, r, link);
+}
+
+void
+cpu_rerun_cancel(struct cpu *cpu, struct hctx *hctx)
+{
+	struct hctx_rerun *r = &hctx->rerun[cpu->id];
+
+	if (r->queued)
+		STAILQ_REMOVE(&cpu->rerun, r, hctx_rerun, link);
+	r->queued = false;
+}
+
+static void
+take_mail(struct cpu *cpu, uint64_t now)
+{
+	struct request_list list = TAILQ_HEAD_INITIALIZER(list);
+	struct request *rq;
+
+	if (!atomic_load_explicit(&cpu->has_mail, memory_order_acquire))
+		return;
+	pthread_mutex_lock(&cpu->mail_lock);
+	TAILQ_CONCAT(&list, &cpu->mail, link);
+	atomic_store_explicit(&cpu->has_mail, false, memory_order_relaxed);
+	pthread_mutex_unlock(&cpu->mail_lock);
+	while ((rq = TAILQ_FIRST(&list)) != NULL) {
+		TAILQ_REMOVE(&list, rq, link);
+		rq_end(rq, cpu, now);
+	}
+}
+
+static void
+run_softirq(struct cpu *cpu, uint64_t now)
+{
+	struct request *rq;
+
+	while ((rq = TAILQ_FIRST(&cpu->softirq)) != NULL) {
+		TAILQ_REMOVE(&cpu->softirq, rq, link);
+		rq_complete(rq, cpu, now);
+	}
+}
+
+/* Start the timers of what was issued: its data has moved by now. */
+static void
+arm(struct cpu *cpu, uint64_t now)
+{
+	struct request *rq;
+
+	while ((rq = TAILQ_FIRST(&cpu->unarmed)) != NULL) {
+		TAILQ_REMOVE(&cpu->unarmed, rq, link);
+		if (rq->delay_ns == 0 ||
+		    heap_push(&cpu->deadlines, &rq->due, now + rq->delay_ns))
+			rq_complete(rq, cpu, now); /* early beats never */
+	}
+}
+
+static void
+run_deadlines(struct cpu *cpu, uint64_t now)
+{
+	struct heap_node *n;
+	struct request *rq;
+
+	while (!heap_empty(&cpu->deadlines) &&
+	       heap_first_key(&cpu->deadlines) <= now) {
+		n = heap_first(&cpu->deadlines);
+		heap_remove(&cpu->deadlines, n);
+		rq = (struct request *)(void *)((char *)n -
+						offsetof(struct request, due));
+		rq_complete(rq, cpu, now);
+	}
+}
+
+static bool
+run_hctxs(struct cpu *cpu, uint64_t now)
+{
+	struct rerun_list list = STAILQ_HEAD_INITIALIZER(list);
+	struct hctx_rerun *r;
+	bool ran = false;
+
+	STAILQ_CONCAT(&list, &cpu->rerun);
+	while ((r = STAILQ_FIRST(&list)) != NULL) {
+		STAILQ_REMOVE_HEAD(&list, link);
+		r->queued = false;
+		hctx_run(r->hctx, cpu, now);
+		ran = true;
+	}
+	return ran;
+}
+
+uint64_t
+cpu_run(struct cpu *cpu, uint64_t now)
+{
+	do {
+		take_mail(cpu, now);
+		run_softirq(cpu, now);
+		arm(cpu, now);
+		run_deadlines(cpu, now);
+	} while (run_hctxs(cpu, now) || !TAILQ_EMPTY(&cpu->softirq));
+	return heap_empty(&cpu->deadlines) ? CPU_NO_DEADLINE
+					   : heap_first_key(&cpu->deadlines);
+}
+
+bool
+cpu_tag_freed(struct cpu *cpu)
+{
+	bool freed = cpu->tag_freed;
+
+	cpu->tag_freed = false;
+	return freed;
+}

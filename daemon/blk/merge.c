@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Merging a bio into a request that waits: who may (3.2), in which direction
+ * (3.3), and what limits say (3.4).
+ */
+#include "blk/blk.h"
+
+static bool
+rq_mergeable(const struct request *rq)
+{
+	if (rq->op == REQ_OP_FLUSH || rq->op == REQ_OP_WRITE_ZEROES)
+		return false;
+	if (rq->flags & (REQ_NOMERGE | REQ_PREFLUSH | REQ_FUA))
+		return false;
+	return (rq->rq_flags & (RQF_STARTED | RQF_FLUSH_SEQ)) == 0;
+}
+
+bool
+rq_merge_ok(const struct request *rq, const struct bio *bio)
+{
+	if (!rq_mergeable(rq))
+		return false;
+	if (bio->flags & (REQ_NOMERGE | REQ_PREFLUSH | REQ_FUA))
+		return false;
+	if (rq->op != bio->op)
+		return false;
+	return rq->prio == bio->prio ||
+	       !rq->hctx->queue->profile->ioprio_must_match;
+}
+
+enum merge
+rq_try_merge(const struct request *rq, const struct bio *bio)
+{
+	if (rq->op == REQ_OP_DISCARD &&
+	    rq->hctx->queue->limits.max_discard_segments > 1)
+		return DISCARD_MERGE;
+	if (rq->pos + rq->bytes == bio->pos)
+		return BACK_MERGE;
+	if (bio->pos + bio->bytes == rq->pos)
+		return FRONT_MERGE;
+	return NO_MERGE;
+}
+
+/*
+ * bio_will_gap(): would the virt boundary be violated at the seam?  `first`
+ * is the bio that the request would start with.
+ */
+static bool
+seam_gap(const struct queue *q, const struct bio *first, const struct bio *prev,
+    const struct bio *next)
+{
+	struct bvec_iter it = { 0 }, next_it = { 0 };
+	struct bvec head, a, b;
+
+	if (q->limits.virt_boundary_mask == 0 || prev->nr_bv == 0)
+		return false;
+	bio_next_bvec(first, &it, &head);
+	if ((head.phys & (PAGE_SIZE - 1) & q->limits.virt_boundary_mask) != 0)
+		return true;
+	bio_last_bvec(prev, &a);
+	bio_next_bvec(next, &next_it, &b);
+	if (bvec_phys_mergeable(&q->limits, &a, &b))
+		return false;
+	return bvec_gap(q, &a, &b);
+}
+
+static uint64_t
+sectors(uint64_t bytes)
+{
+	return (bytes + SECTOR_SIZE - 1) >> SECTOR_SHIFT;
+}
+
+/* ll_back_merge_fn(), ll_front_merge_fn(): a limit refuses, and it sticks. */
+static bool
+limits_allow(struct request *rq, const struct bio *bio, uint64_t pos)
+{
+	const struct queue *q = rq->hctx->queue;
+	uint32_t max = queue_max_sectors(q, rq->op, pos >> SECTOR_SHIFT);
+	unsigned segs = bio->nr_segs;
+
+	if (rq->op == REQ_OP_DISCARD && !q->profile->discard_adds_segments)
+		segs = 0;
+	if (sectors(rq->bytes + bio->bytes) > max ||
+	    rq->nr_segs + segs > q->limits.max_segments) {
+		rq->flags |= REQ_NOMERGE;
+		return false;
+	}
+	rq->nr_segs += segs;
+	return true;
+}
+
+/* ioprio_best(): of two classes; none counts as best effort */
+static uint8_t
+better_prio(uint8_t a, uint8_t b)
+{
+	uint8_t class_a = a == IOPRIO_NONE ? IOPRIO_BE : a;
+	uint8_t class_b = b == IOPRIO_NONE ? IOPRIO_BE : b;
+
+	return class_b < class_a ? b : a;
+}
+
+static bool
+back_merge(struct request *rq, struct bio *bio)
+{
+	const struct bio *first = STAILQ_FIRST(&rq->bios);
+	const struct bio *last = rq_last_bio(rq);
+
+	if (seam_gap(rq->hctx->queue, first, last, bio))
+		return false;
+	if (!limits_allow(rq, bio, rq->pos))
+		return false;
+	STAILQ_INSERT_TAIL(&rq->bios, bio, link);
+	return true;
+}
+
+static bool
+front_merge(struct request *rq, struct bio *bio)
+{
+	const struct bio *first = STAILQ_FIRST(&rq->bios);
+
+	if (seam_gap(rq->hctx->queue, bio, bio, first))
+		return false;
+	if (!limits_allow(rq, bio, bio->pos))
+		return false;
+	STAILQ_INSERT_HEAD(&rq->bios, bio, link);
+	rq->pos = bio->pos;
+	return true;
+}
+
+/* bio_attempt_discard_merge(): one more range, wherever it lies */
+static bool
+discard_merge(struct request *rq, struct bio *bio)
+{
+	const struct limits *lim = &rq->hctx->queue->limits;
+
+	if (rq->nr_segs >= lim->max_discard_segments ||
+	    sectors(rq->bytes + bio->bytes) > lim->max_discard_sectors) {
+		rq->flags |= REQ_NOMERGE;
+		return false;
+	}
+	rq->nr_segs++;
+	STAILQ_INSERT_TAIL(&rq->bios, bio, link);
+	return true;
+}
+
+enum merge_result
+rq_attempt_merge(
+    struct request *rq, struct bio *bio, struct ctx *ctx, uint64_t now)
+{
+	bool merged = false;
+
+	if (!rq_merge_ok(rq, bio))
+		return MERGE_NONE;
+	switch (rq_try_merge(rq, bio)) {
+	case NO_MERGE: return MERGE_NONE;
+	case BACK_MERGE: merged = back_merge(rq, bio); break;
+	case FRONT_MERGE: merged = front_merge(rq, bio); break;
+	case DISCARD_MERGE: merged = discard_merge(rq, bio); break;
+	}
+	if (!merged)
+		return MERGE_FAILED;
+	rq->bytes += bio->bytes;
+	rq->prio = better_prio(rq->prio, bio->prio);
+	if (rq->rq_flags & RQF_IO_STAT)
+		stat_merge(ctx, rq->op, now);
+	return MERGE_OK;
+}
+
+/* May the bvec go into the scatter-gather entry that ends with prev? */
+static bool
+sg_joins(const struct limits *lim, const struct bvec *prev,
+    const struct bvec *bv, uint64_t sg_len)
+{
+	return sg_len + bv->len <= lim->max_segment_size &&
+	       bvec_phys_mergeable(lim, prev, bv);
+}
+
+unsigned
+rq_sg_entries(const struct request *rq)
+{
+	const struct queue *q = rq->hctx->queue;
+	const struct limits *lim = &q->limits;
+	const struct bio *bio;
+	struct bvec bv, prev = { 0 };
+	uint64_t sg_len = 0, done, seg;
+	unsigned nr = 0;
+
+	STAILQ_FOREACH(bio, &rq->bios, link) {
+		struct bvec_iter it = { 0 };
+
+		while (bio_next_bvec(bio, &it, &bv)) {
+			/* runs were joined when they were added to the bio */
+			bool may_join =
+			    prev.len > 0 && (it.idx == 1 || !q->conf.multipage);
+
+			if (may_join && sg_joins(lim, &prev, &bv, sg_len)) {
+				sg_len += bv.len;
+				prev = bv;
+				continue;
+			}
+			for (done = 0; done < bv.len; done += seg) {
+				seg = segment_max(lim, bv.phys + done);
+				if (seg > bv.len - done)
+					seg = bv.len - done;
+				sg_len = seg;
+				nr++;
+			}
+			prev = bv;
+		}
+	}
+	return nr;
+}

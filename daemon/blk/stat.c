@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What /sys/block/X/stat says (section 6): counters a cpu, summed when read,
+ * and one stamp a disk for io_ticks, the time the disk was not idle.
+ */
+#include "blk/blk.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define NSEC_PER_MSEC 1000000u
+#define NSEC_PER_SEC  1000000000u
+
+/* Shared by the ctxs of a queue. */
+struct disk_stat {
+	_Alignas(64) _Atomic uint64_t stamp; /* jiffies */
+	_Atomic uint64_t io_ticks;           /* jiffies */
+	_Atomic uint64_t in_queue;           /* jiffies, where it is sampled */
+};
+
+int
+stat_new(struct queue *q)
+{
+	q->stat = aligned_alloc(64, sizeof(*q->stat));
+	if (q->stat == NULL)
+		return -ENOMEM;
+	atomic_init(&q->stat->stamp, 0);
+	atomic_init(&q->stat->io_ticks, 0);
+	atomic_init(&q->stat->in_queue, 0);
+	return 0;
+}
+
+void
+stat_free(struct queue *q)
+{
+	free(q->stat);
+}
+
+/* A counter with one writer: others only read it, so no locked add. */
+static void
+add(_Atomic uint64_t *counter, uint64_t n)
+{
+	uint64_t old = atomic_load_explicit(counter, memory_order_relaxed);
+
+	atomic_store_explicit(counter, old + n, memory_order_relaxed);
+}
+
+static uint64_t
+get(const _Atomic uint64_t *counter)
+{
+	return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+static uint64_t
+jiffies(const struct queue *q, uint64_t now)
+{
+	return now / (NSEC_PER_SEC / q->profile->hz);
+}
+
+static int
+rw_of(enum req_op op)
+{
+	return op == REQ_OP_READ ? 0 : 1;
+}
+
+static enum stat_group
+group_of(const struct queue *q, enum req_op op)
+{
+	switch (op) {
+	case REQ_OP_READ: return STAT_READ;
+	case REQ_OP_DISCARD:
+		return q->profile->discard_is_write ? STAT_WRITE : STAT_DISCARD;
+	case REQ_OP_WRITE:
+	case REQ_OP_WRITE_ZEROES:
+	case REQ_OP_FLUSH:
+	case REQ_OP_NR: break;
+	}
+	return STAT_WRITE;
+}
+
+/* Requests that are set up and have not ended, or that the driver has. */
+static uint64_t
+in_flight(const struct queue *q, bool issued_only, int rw)
+{
+	uint64_t up = 0, down = 0;
+	unsigned i;
+
+	for (i = 0; i < q->machine->nr_cpus; i++) {
+		const struct ctx_stat *st = &q->ctx[i]->stat;
+
+		down += get(issued_only ? &st->completed[rw] : &st->ended[rw]);
+	}
+	for (i = 0; i < q->machine->nr_cpus; i++) {
+		const struct ctx_stat *st = &q->ctx[i]->stat;
+
+		up += get(issued_only ? &st->issued[rw] : &st->begun[rw]);
+	}
+	return up > down ? up - down : 0;
+}
+
+static uint64_t
+in_flight_both(const struct queue *q)
+{
+	bool issued_only = q->profile->inflight_started_only;
+
+	return in_flight(q, issued_only, 0) + in_flight(q, issued_only, 1);
+}
+
+/*
+ * part_round_stats() of 4.14, update_io_ticks() since: advance the stamp to
+ * this jiffy and count the time since then as busy, if it was (6.2).
+ */
+static void
+update_io_ticks(struct queue *q, uint64_t now, bool end)
+{
+	struct disk_stat *ds = q->stat;
+	uint64_t jiffy = jiffies(q, now), nr;
+	uint64_t stamp = atomic_load_explicit(&ds->stamp, memory_order_relaxed);
+
+	if (jiffy <= stamp)
+		return;
+	if (!atomic_compare_exchange_strong(&ds->stamp, &stamp, jiffy))
+		return; /* another cpu has counted this jiffy */
+	switch (q->profile->io_ticks) {
+	case IO_TICKS_SAMPLED:
+		nr = in_flight_both(q);
+		if (nr == 0)
+			return;
+		atomic_fetch_add(&ds->in_queue, nr * (jiffy - stamp));
+		break;
+	case IO_TICKS_START_ADDS_ONE:
+		if (!end)
+			stamp = jiffy - 1;
+		break;
+	case IO_TICKS_PRECISE:
+		if (!end && in_flight_both(q) == 0)
+			return;
+		break;
+	}
+	atomic_fetch_add(&ds->io_ticks, jiffy - stamp);
+}
+
+void
+stat_start(struct request *rq, uint64_t now)
+{
+	struct queue *q = rq->hctx->queue;
+
+	update_io_ticks(q, now, false);
+	add(&rq->ctx->stat.begun[rw_of(rq->op)], 1);
+}
+
+void
+stat_merge(struct ctx *ctx, enum req_op op, uint64_t now)
+{
+	struct queue *q = ctx->queue;
+
+	if (q->profile->io_ticks != IO_TICKS_PRECISE)
+		update_io_ticks(q, now, false);
+	add(&ctx->stat.merges[group_of(q, op)], 1);
+}
+
+void
+stat_issue(struct request *rq, struct cpu *cpu)
+{
+	struct ctx *ctx = rq->hctx->queue->ctx[cpu->id];
+
+	add(&ctx->stat.issued[rw_of(rq->op)], 1);
+}
+
+void
+stat_unissue(struct request *rq, struct cpu *cpu)
+{
+	struct ctx *ctx = rq->hctx->queue->ctx[cpu->id];
+
+	add(&ctx->stat.completed[rw_of(rq->op)], 1);
+}
+
+void
+stat_split(struct ctx *ctx, enum split_cause cause)
+{
+	add(&ctx->stat.splits[cause], 1);
+}
+
+/* How long the request took, in the profile's clock. */
+static uint64_t
+duration_ns(const struct request *rq, uint64_t now)
+{
+	const struct queue *q = rq->hctx->queue;
+
+	if (now < rq->start_ns)
+		return 0;
+	if (!q->profile->ticks_in_jiffies)
+		return now - rq->start_ns;
+	return (jiffies(q, now) - jiffies(q, rq->start_ns)) *
+	       (NSEC_PER_SEC / q->profile->hz);
+}
+
+void
+stat_end(struct request *rq, uint64_t now)
+{
+	struct queue *q = rq->hctx->queue;
+	struct ctx_stat *st = &rq->ctx->stat;
+	enum stat_group g = group_of(q, rq->op);
+
+	update_io_ticks(q, now, true);
+	add(&st->sectors[g], rq->bytes >> SECTOR_SHIFT);
+	add(&st->ios[g], 1);
+	add(&st->ticks_ns[g], duration_ns(rq, now));
+	add(&st->segments, rq->nr_segs);
+	add(&st->ended[rw_of(rq->op)], 1);
+}
+
+/* blk_account_io_flush(): one that the device got, whoever waited for it */
+void
+stat_flush(struct request *flush, uint64_t now)
+{
+	struct ctx_stat *st = &flush->ctx->stat;
+
+	add(&st->ios[STAT_FLUSH], 1);
+	add(&st->ticks_ns[STAT_FLUSH], duration_ns(flush, now));
+}
+
+void
+stat_read(struct queue *q, struct queue_stat *out, uint64_t now)
+{
+	uint64_t ticks_ns[STAT_NR] = { 0 }, sum = 0;
+	unsigned hz = q->profile->hz, i, g;
+
+	*out = (struct queue_stat){ 0 };
+	out->in_flight = in_flight_both(q);
+	if (out->in_flight > 0)
+		update_io_ticks(q, now, true);
+	for (i = 0; i < 2; i++)
+		out->inflight_rw[i] = in_flight(q, true, (int)i);
+	for (i = 0; i < q->machine->nr_cpus; i++) {
+		const struct ctx_stat *st = &q->ctx[i]->stat;
+
+		for (g = 0; g < STAT_NR; g++) {
+			out->ios[g] += get(&st->ios[g]);
+			out->merges[g] += get(&st->merges[g]);
+			out->sectors[g] += get(&st->sectors[g]);
+			ticks_ns[g] += get(&st->ticks_ns[g]);
+		}
+		for (g = 0; g < SPLIT_NR; g++)
+			out->splits[g] += get(&st->splits[g]);
+		out->segments += get(&st->segments);
+	}
+	for (g = 0; g < STAT_NR; g++) {
+		out->ticks_ms[g] = ticks_ns[g] / NSEC_PER_MSEC;
+		sum += ticks_ns[g];
+	}
+	out->io_ticks_ms = get(&q->stat->io_ticks) * 1000 / hz;
+	out->in_queue_ms = q->profile->in_queue_sampled
+			       ? get(&q->stat->in_queue) * 1000 / hz
+			       : sum / NSEC_PER_MSEC;
+}
+
+/* Four fields of a group; the times are printed as 32 bits (6.1). */
+static void
+show_group(const struct queue_stat *st, enum stat_group g, FILE *out)
+{
+	fprintf(out, "%8llu %8llu %8llu %8u ", (unsigned long long)st->ios[g],
+	    (unsigned long long)st->merges[g],
+	    (unsigned long long)st->sectors[g], (uint32_t)st->ticks_ms[g]);
+}
+
+void
+stat_show(const struct queue *q, const struct queue_stat *st, FILE *out)
+{
+	unsigned fields = q->profile->stat_fields;
+
+	show_group(st, STAT_READ, out);
+	show_group(st, STAT_WRITE, out);
+	fprintf(out, "%8u %8u %8u", (uint32_t)st->in_flight,
+	    (uint32_t)st->io_ticks_ms, (uint32_t)st->in_queue_ms);
+	if (fields >= 15) {
+		fputc(' ', out);
+		fprintf(out, "%8llu %8llu %8llu %8u",
+		    (unsigned long long)st->ios[STAT_DISCARD],
+		    (unsigned long long)st->merges[STAT_DISCARD],
+		    (unsigned long long)st->sectors[STAT_DISCARD],
+		    (uint32_t)st->ticks_ms[STAT_DISCARD]);
+	}
+	if (fields >= 17)
+		fprintf(out, " %8llu %8u",
+		    (unsigned long long)st->ios[STAT_FLUSH],
+		    (uint32_t)st->ticks_ms[STAT_FLUSH]);
+	fputc('\n', out);
+}

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A connection: bytes between a socket and a session.  Watchers put it on a
+ * list of its loop; turn() does the work.
+ */
+#include "daemon.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/uio.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+#define READ_IOV 4
+
+void
+conn_mark(struct conn *c, enum conn_on list)
+{
+	struct loop *l = c->loop;
+
+	if (c->on & list)
+		return;
+	c->on |= list;
+	switch (list) {
+	case CONN_READABLE: TAILQ_INSERT_TAIL(&l->readable, c, readable); break;
+	case CONN_STALLED: TAILQ_INSERT_TAIL(&l->stalled, c, stalled); break;
+	case CONN_DIRTY: TAILQ_INSERT_TAIL(&l->dirty, c, dirty); break;
+	}
+}
+
+static void
+unmark_all(struct conn *c)
+{
+	struct loop *l = c->loop;
+
+	if (c->on & CONN_READABLE)
+		TAILQ_REMOVE(&l->readable, c, readable);
+	if (c->on & CONN_STALLED)
+		TAILQ_REMOVE(&l->stalled, c, stalled);
+	if (c->on & CONN_DIRTY)
+		TAILQ_REMOVE(&l->dirty, c, dirty);
+	c->on = 0;
+}
+
+static void
+on_readable(struct ev_loop *ev, ev_io *w, int revents)
+{
+	(void)ev;
+	(void)revents;
+	conn_mark(w->data, CONN_READABLE);
+}
+
+static void
+on_writable(struct ev_loop *ev, ev_io *w, int revents)
+{
+	(void)revents;
+	ev_io_stop(ev, w);
+	conn_mark(w->data, CONN_DIRTY);
+}
+
+/* Something is to be done that no bytes bring about: in this same turn. */
+static void
+on_session_wake(void *arg)
+{
+	struct conn *c = arg;
+
+	c->next = NBD_STALLED;
+	c->loop->again = true;
+	conn_mark(c, CONN_STALLED);
+	conn_mark(c, CONN_DIRTY);
+}
+
+static void
+on_handshake_late(struct ev_loop *ev, ev_timer *w, int revents)
+{
+	struct conn *c = w->data;
+
+	(void)ev;
+	(void)revents;
+	log_info("conn %u: no export chosen in time: closed", c->id);
+	conn_abort(c, clock_ns());
+}
+
+/* The peer for the log: an address; nothing useful of a UNIX socket. */
+static void
+peer_name(char *out, size_t len, const struct sockaddr *sa)
+{
+	char addr[INET6_ADDRSTRLEN] = "?";
+	const struct sockaddr_in6 *in6 = (const void *)sa;
+	const struct sockaddr_in *in = (const void *)sa;
+
+	switch (sa->sa_family) {
+	case AF_INET:
+		inet_ntop(AF_INET, &in->sin_addr, addr, sizeof(addr));
+		snprintf(out, len, "%s:%u", addr, ntohs(in->sin_port));
+		break;
+	case AF_INET6:
+		inet_ntop(AF_INET6, &in6->sin6_addr, addr, sizeof(addr));
+		snprintf(out, len, "[%s]:%u", addr, ntohs(in6->sin6_port));
+		break;
+	default: snprintf(out, len, "unix"); break;
+	}
+}
+
+static void
+start_watchers(struct conn *c)
+{
+	ev_io_init(&c->rd, on_readable, c->fd, EV_READ);
+	ev_io_init(&c->wr, on_writable, c->fd, EV_WRITE);
+	c->rd.data = c->wr.data = c;
+	ev_io_start(c->loop->ev, &c->rd);
+}
+
+static void
+stop_watchers(struct conn *c)
+{
+	ev_io_stop(c->loop->ev, &c->rd);
+	ev_io_stop(c->loop->ev, &c->wr);
+	if (c->loop->cpu == NULL)
+		ev_timer_stop(c->loop->ev, &c->handshake);
+}
+
+void
+conn_new(
+    struct loop *main_loop, int fd, const struct sockaddr *peer, socklen_t len)
+{
+	struct daemon *d = main_loop->daemon;
+	struct conn *c = calloc(1, sizeof(*c));
+	int one = 1;
+
+	(void)len;
+	if (c == NULL)
+		goto fail;
+	c->loop = main_loop;
+	c->fd = fd;
+	c->id = ++d->next_conn_id;
+	c->next = NBD_NEVER;
+	peer_name(c->peer, sizeof(c->peer), peer);
+	if (peer->sa_family != AF_UNIX) /* N10 */
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	c->session = nbd_session_new(&d->host, on_session_wake, c);
+	if (c->session == NULL)
+		goto fail;
+	log_debug("conn %u: from %s", c->id, c->peer);
+	atomic_fetch_add(&d->nr_conns, 1);
+	atomic_fetch_add(&main_loop->nr_conns, 1);
+	TAILQ_INSERT_TAIL(&main_loop->conns, c, link);
+	start_watchers(c);
+	ev_timer_init(&c->handshake, on_handshake_late,
+	    (double)d->conf.handshake_seconds, 0.);
+	c->handshake.data = c;
+	if (d->conf.handshake_seconds > 0)
+		ev_timer_start(main_loop->ev, &c->handshake);
+	conn_mark(c, CONN_DIRTY); /* the greeting */
+	return;
+fail:
+	log_warn("connection dropped: out of memory");
+	free(c);
+	close(fd);
+}
+
+/* Out of every list; its socket closed, its session freed. */
+static void
+conn_free(struct conn *c)
+{
+	struct loop *l = c->loop;
+	struct daemon *d = l->daemon;
+
+	log_debug("conn %u: closed", c->id);
+	unmark_all(c);
+	stop_watchers(c);
+	TAILQ_REMOVE(&l->conns, c, link);
+	atomic_fetch_sub(&l->nr_conns, 1);
+	close(c->fd);
+	nbd_session_free(c->session);
+	free(c);
+	daemon_conn_closed(d);
+}
+
+/* The handshake is over: from now on a worker's. */
+static void
+hand_over(struct conn *c)
+{
+	struct loop *l = c->loop, *to = daemon_least_loaded(l->daemon);
+
+	log_debug("conn %u: export '%s'", c->id,
+	    nbd_session_export(c->session)->name);
+	unmark_all(c);
+	stop_watchers(c);
+	TAILQ_REMOVE(&l->conns, c, link);
+	atomic_fetch_sub(&l->nr_conns, 1);
+	atomic_fetch_add(&to->nr_conns, 1);
+	loop_post(to, c);
+}
+
+/* What the session wants next of its loop. */
+static void
+follow(struct conn *c)
+{
+	c->next = nbd_next(c->session);
+	if (c->next != NBD_NEVER)
+		conn_mark(c, CONN_STALLED);
+}
+
+static void
+fail(struct conn *c, uint64_t now)
+{
+	log_info(
+	    "conn %u: %s: %s: closed", c->id, c->peer, nbd_error(c->session));
+	conn_abort(c, now);
+}
+
+void
+conn_attach(struct conn *c, struct loop *l, uint64_t now)
+{
+	c->loop = l;
+	TAILQ_INSERT_TAIL(&l->conns, c, link);
+	start_watchers(c);
+	nbd_attach(c->session, l->cpu, l->pool);
+	conn_mark(c, CONN_DIRTY); /* the end of the handshake may be unsent */
+	/* what came with the last option needs no readable event (N73) */
+	conn_retry(c, now);
+}
+
+void
+conn_retry(struct conn *c, uint64_t now)
+{
+	if (c->broken)
+		return;
+	if (nbd_got(c->session, 0, now) != 0)
+		fail(c, now);
+	else
+		follow(c);
+}
+
+void
+conn_read(struct conn *c, uint64_t now)
+{
+	struct iovec iov[READ_IOV];
+	struct msghdr msg = { .msg_iov = iov };
+	int nr = c->broken ? 0 : nbd_want(c->session, iov, READ_IOV);
+	ssize_t n;
+
+	if (nr == 0) {
+		ev_io_stop(c->loop->ev, &c->rd);
+		return;
+	}
+	msg.msg_iovlen = (size_t)nr;
+	n = recvmsg(c->fd, &msg, MSG_DONTWAIT);
+	if (n < 0 && errno != EAGAIN && errno != EINTR) {
+		log_debug("conn %u: %s", c->id, strerror(errno));
+		conn_abort(c, now);
+		return;
+	}
+	if (n == 0) { /* fio never says DISC: no fault, no noise */
+		ev_io_stop(c->loop->ev, &c->rd);
+		nbd_eof(c->session, now);
+	} else if (nbd_got(c->session, n > 0 ? (size_t)n : 0, now) != 0) {
+		fail(c, now);
+		return;
+	}
+	follow(c);
+	conn_mark(c, CONN_DIRTY); /* what it listens for may have changed */
+}
+
+/* Send until there is nothing, or the socket is full. */
+static void
+conn_write(struct conn *c)
+{
+	struct iovec iov[MAX_IOV];
+	struct msghdr msg = { .msg_iov = iov };
+	ssize_t n;
+	int nr;
+
+	while (!c->broken && (nr = nbd_out(c->session, iov, MAX_IOV)) > 0) {
+		msg.msg_iovlen = (size_t)nr;
+		n = sendmsg(c->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (n >= 0) {
+			nbd_sent(c->session, (size_t)n);
+			continue;
+		}
+		if (errno == EINTR)
+			continue;
+		if (errno == EAGAIN) {
+			ev_io_start(c->loop->ev, &c->wr);
+			return;
+		}
+		/* N33: a client that does not wait for its answer is normal */
+		log_debug("conn %u: %s", c->id, strerror(errno));
+		conn_abort(c, clock_ns());
+	}
+}
+
+void
+conn_finish(struct conn *c)
+{
+	conn_write(c);
+	if (nbd_done(c->session)) {
+		conn_free(c);
+		return;
+	}
+	if (c->broken)
+		return; /* until the last bio has ended */
+	if (c->loop->cpu == NULL && nbd_in_transmission(c->session)) {
+		hand_over(c);
+		return;
+	}
+	if (nbd_listens(c->session))
+		ev_io_start(c->loop->ev, &c->rd);
+	else
+		ev_io_stop(c->loop->ev, &c->rd);
+}
+
+void
+conn_shutdown(struct conn *c)
+{
+	nbd_shutdown(c->session);
+	conn_mark(c, CONN_DIRTY);
+}
+
+void
+conn_abort(struct conn *c, uint64_t now)
+{
+	if (c->broken)
+		return;
+	c->broken = true;
+	stop_watchers(c);
+	nbd_abort(c->session, now);
+	conn_mark(c, CONN_DIRTY); /* freed at the end of the turn, or later */
+}

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * All that was asked for: the daemon's settings, and devices in their order.
+ * Files and the command line put it in; config_finish() makes it whole.
+ */
+#include "ctl/ctl.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ERROR_MAX 512 /* bytes of a sentence */
+
+/* ---- devices */
+
+static int
+device_init(struct device *d, const char *name, const char *where)
+{
+	*d = (struct device){};
+	snprintf(d->name, sizeof(d->name), "%s", name);
+	d->where = strdup(where);
+	d->given = calloc(attr_count(disk_attrs), sizeof(*d->given));
+	if (d->where == NULL || d->given == NULL)
+		return -ENOMEM;
+	return attr_init(disk_attrs, &d->conf);
+}
+
+static void
+device_fini(struct device *d)
+{
+	attr_fini(disk_attrs, &d->conf);
+	free(d->given);
+	free(d->where);
+}
+
+/* It must fit into a disk's name, an export's, and a section's. */
+static int
+check_name(const char *name, char *err, size_t errlen)
+{
+	size_t len = strlen(name);
+
+	if (len == 0)
+		return refuse(err, errlen, -EINVAL, "a device without a name");
+	if (len >= DISK_NAME_LEN)
+		return refuse(err, errlen, -EINVAL,
+		    "\"%.60s\": a name of %zu bytes; allowed: at most %d", name,
+		    len, DISK_NAME_LEN - 1);
+	if (!text_valid(name) || strpbrk(name, "/]") != NULL ||
+	    isspace((unsigned char)name[0]) ||
+	    isspace((unsigned char)name[len - 1]) || strcmp(name, ".") == 0 ||
+	    strcmp(name, "..") == 0)
+		return refuse(err, errlen, -EINVAL,
+		    "\"%s\": bad name; allowed: UTF-8 without '/', ']', "
+		    "control characters, blanks at its ends",
+		    name);
+	if (strcmp(name, "nullbd") == 0 || strcmp(name, "defaults") == 0)
+		return refuse(err, errlen, -EINVAL,
+		    "%s: no name for a device: it is a section of its own",
+		    name);
+	return 0;
+}
+
+struct device *
+config_find(const struct config *c, const char *name)
+{
+	struct device *d;
+
+	STAILQ_FOREACH(d, &c->devices, link)
+		if (strcmp(d->name, name) == 0)
+			return d;
+	return NULL;
+}
+
+struct device *
+config_add(struct config *c, const char *name, const char *where, char *err,
+    size_t errlen)
+{
+	struct device *d;
+
+	if (check_name(name, err, errlen) != 0)
+		return NULL;
+	d = config_find(c, name);
+	if (d != NULL) {
+		refuse(err, errlen, -EEXIST,
+		    "%s: there is one already, from %s", name, d->where);
+		return NULL;
+	}
+	if (c->nr_devices == CONFIG_MAX_DEVICES) {
+		refuse(err, errlen, -ENOSPC, "%s: allowed: at most %u devices",
+		    name, CONFIG_MAX_DEVICES);
+		return NULL;
+	}
+	d = calloc(1, sizeof(*d));
+	if (d == NULL || device_init(d, name, where) != 0) {
+		refuse(err, errlen, -ENOMEM, "%s: out of memory", name);
+		goto fail;
+	}
+	STAILQ_INSERT_TAIL(&c->devices, d, link);
+	c->nr_devices++;
+	return d;
+
+fail:
+	if (d != NULL)
+		device_fini(d);
+	free(d);
+	return NULL;
+}
+
+int
+device_set(struct device *d, const char *name, const char *value, char *err,
+    size_t errlen)
+{
+	int ret;
+
+	ret = attr_set(disk_attrs, &d->conf, name, value, false, err, errlen);
+	if (ret == 0)
+		d->given[attr_find(disk_attrs, name) - disk_attrs] = true;
+	return ret;
+}
+
+/* ---- the whole */
+
+int
+config_init(struct config *c)
+{
+	*c = (struct config){};
+	STAILQ_INIT(&c->devices);
+	c->given = calloc(attr_count(daemon_attrs), sizeof(*c->given));
+	if (c->given == NULL || attr_init(daemon_attrs, &c->daemon) != 0 ||
+	    device_init(&c->defaults, "", "") != 0) {
+		config_fini(c);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+void
+config_fini(struct config *c)
+{
+	struct device *d;
+
+	while ((d = STAILQ_FIRST(&c->devices)) != NULL) {
+		STAILQ_REMOVE_HEAD(&c->devices, link);
+		device_fini(d);
+		free(d);
+	}
+	device_fini(&c->defaults);
+	attr_fini(daemon_attrs, &c->daemon);
+	free(c->given);
+}
+
+int
+config_set(struct config *c, const char *name, const char *value, char *err,
+    size_t errlen)
+{
+	int ret;
+
+	ret =
+	    attr_set(daemon_attrs, &c->daemon, name, value, false, err, errlen);
+	if (ret == 0)
+		c->given[attr_find(daemon_attrs, name) - daemon_attrs] = true;
+	return ret;
+}
+
+/* What [defaults] says and the device does not. */
+static int
+take_defaults(struct device *d, const struct device *defaults)
+{
+	size_t n = attr_count(disk_attrs);
+	int ret = 0;
+
+	for (size_t i = 0; i < n && ret == 0; i++) {
+		if (!defaults->given[i] || d->given[i])
+			continue;
+		ret = attr_copy_one(&disk_attrs[i], &d->conf, &defaults->conf);
+		d->given[i] = true;
+	}
+	return ret;
+}
+
+int
+config_finish(struct config *c)
+{
+	char err[ERROR_MAX];
+	struct device *d;
+	uint32_t index = 0;
+
+	if (c->nr_devices == 0 && !c->wants_none &&
+	    config_add(c, "nullb0", "nothing", err, sizeof(err)) == NULL)
+		return -ENOMEM;
+	STAILQ_FOREACH(d, &c->devices, link) {
+		if (take_defaults(d, &c->defaults) != 0)
+			return -ENOMEM;
+		d->conf.index = index++;
+	}
+	return 0;
+}
+
+int
+config_check(const struct config *c, unsigned nr_cpus, FILE *errors)
+{
+	struct endpoint endpoints[DAEMON_MAX_LISTENERS];
+	struct queue_conf queue;
+	struct disk_conf conf;
+	char err[ERROR_MAX];
+	struct device *d;
+	int ret = 0;
+
+	if (daemon_endpoints(&c->daemon, endpoints, err, sizeof(err)) < 0) {
+		fprintf(errors, "%s\n", err);
+		ret = -EINVAL;
+	}
+	STAILQ_FOREACH(d, &c->devices, link)
+		if (disk_check(&d->conf, nr_cpus, &conf, &queue, err,
+			sizeof(err)) != 0) {
+			fprintf(errors, "%s: %s: %s\n", d->where, d->name, err);
+			ret = -EINVAL;
+		}
+	return ret;
+}
+
+/* ---- printing */
+
+bool
+unquote(char *text)
+{
+	char *to = text, *from = text + 1;
+
+	if (*text != '"')
+		return true;
+	for (; *from != '"'; *to++ = *from++) {
+		if (*from == '\\')
+			from++;
+		if (*from == '\0')
+			return false;
+	}
+	*to = '\0';
+	return from[1] == '\0';
+}
+
+/* Would the reader of INI files take it for anything else as it is? */
+static bool
+needs_quotes(const char *s)
+{
+	size_t len = strlen(s);
+
+	if (len == 0 || *s == '"' || isspace((unsigned char)*s) ||
+	    isspace((unsigned char)s[len - 1]) || *s == ';')
+		return true;
+	return strstr(s, " ;") != NULL;
+}
+
+static void
+print_value(const char *s, FILE *out)
+{
+	if (!needs_quotes(s)) {
+		fputs(s, out);
+		return;
+	}
+	fputc('"', out);
+	for (; *s != '\0'; s++) {
+		if (*s == '"' || *s == '\\')
+			fputc('\\', out);
+		fputc(*s, out);
+	}
+	fputc('"', out);
+}
+
+static void
+print_line(const struct attr *a, const char *value, bool given, FILE *out)
+{
+	fprintf(out, "%s%s%s = ", given ? "" : "; ", attr_prefix(a), a->name);
+	print_value(value, out);
+	fputc('\n', out);
+}
+
+static void
+print_list(const struct attr *a, const void *obj, FILE *out)
+{
+	char **list = *(char **const *)((const char *)obj + a->offset);
+
+	for (; list != NULL && *list != NULL; list++)
+		print_line(a, *list, true, out);
+}
+
+static void
+print_attr(const struct attr *a, const void *obj, bool given, FILE *out)
+{
+	char *value = NULL;
+	size_t len;
+	FILE *text;
+
+	if (a->type == ATTR_SHOWN)
+		return;
+	if (a->type == ATTR_LIST && given) {
+		print_list(a, obj, out);
+		return;
+	}
+	text = open_memstream(&value, &len);
+	if (text == NULL)
+		return;
+	attr_get(a, obj, text);
+	if (fclose(text) == 0)
+		print_line(a, value, given, out);
+	free(value);
+}
+
+static void
+print_section(const char *name, const struct attr *tab, const void *obj,
+    const bool *given, FILE *out)
+{
+	fprintf(out, "[%s]\n", name);
+	for (size_t i = 0; tab[i].name != NULL; i++)
+		print_attr(&tab[i], obj, given[i], out);
+}
+
+void
+config_print(const struct config *c, unsigned nr_cpus, FILE *out)
+{
+	struct queue_conf queue;
+	struct disk_conf conf;
+	struct device *d;
+	char err[1];
+
+	print_section("nullbd", daemon_attrs, &c->daemon, c->given, out);
+	STAILQ_FOREACH(d, &c->devices, link) {
+		fputc('\n', out);
+		disk_check(&d->conf, nr_cpus, &conf, &queue, err, sizeof(err));
+		print_section(d->name, disk_attrs, &conf, d->given, out);
+	}
+}

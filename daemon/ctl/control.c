@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The control protocol: a JSON object a line, answered by one.  Requests come
+ * from anyone who may open the socket: they are bounded, and every member is
+ * checked for its type before it is used.
+ */
+#include "ctl/ctl.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A request. */
+struct call {
+	const struct ctl *ctl;
+	uint64_t now;
+	const char *command;
+	const char *name;      /* of a device; NULL: none given */
+	const char *attribute; /* NULL: none given */
+};
+
+/* ---- answers */
+
+static json_t *
+fail(int error, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* An answer that refuses.  What comes from the request is UTF-8, and short. */
+static json_t *
+fail(int error, const char *fmt, ...)
+{
+	char *text = NULL;
+	va_list ap;
+	json_t *why = NULL;
+
+	va_start(ap, fmt);
+	if (vasprintf(&text, fmt, ap) >= 0)
+		why = json_string(text);
+	va_end(ap);
+	free(text);
+	if (why == NULL)
+		why = json_string("refused");
+	return json_pack("{s:b, s:s, s:o}", "ok", 0, "errno",
+	    strerrorname_np(error), "error", why);
+}
+
+/* A member whose value is text that `print` writes. */
+static json_t *
+text_of(void (*print)(const void *arg, FILE *out), const void *arg)
+{
+	char *text = NULL;
+	json_t *json = NULL;
+	size_t len;
+	FILE *out = open_memstream(&text, &len);
+
+	if (out == NULL)
+		return NULL;
+	print(arg, out);
+	if (fclose(out) == 0)
+		json = json_string(text);
+	free(text);
+	return json;
+}
+
+static struct disk *
+find_disk(const struct call *call)
+{
+	for (unsigned i = 0; i < call->ctl->nr_disks; i++)
+		if (strcmp(call->ctl->disks[i]->name, call->name) == 0)
+			return call->ctl->disks[i];
+	return NULL;
+}
+
+/* ---- commands: each returns its answer, NULL when out of memory */
+
+static json_t *
+run_list(struct call *call)
+{
+	json_t *list = json_array();
+
+	for (unsigned i = 0; i < call->ctl->nr_disks; i++) {
+		const struct disk *d = call->ctl->disks[i];
+		const struct disk_conf *c = disk_shown(d);
+		uint64_t memory = 0;
+
+		if (d->store != NULL)
+			memory = store_memory(d->store);
+		if (json_array_append_new(list,
+			json_pack("{s:s, s:b, s:I, s:i, s:b, s:I, s:s, s:s}",
+			    "name", d->name, "power", d->queue != NULL, "size",
+			    (json_int_t)c->size, "blocksize", (int)c->blocksize,
+			    "memory_backed", c->memory_backed, "memory",
+			    (json_int_t)memory, "scheduler", c->scheduler->name,
+			    "kernel", c->kernel->name)) != 0) {
+			json_decref(list);
+			return NULL;
+		}
+	}
+	return json_pack("{s:b, s:o}", "ok", 1, "devices", list);
+}
+
+struct attr_of {
+	const struct attr *attr;
+	const struct disk_conf *conf;
+};
+
+static void
+print_attr(const void *arg, FILE *out)
+{
+	const struct attr_of *of = arg;
+
+	attr_get(of->attr, of->conf, out);
+}
+
+static json_t *
+run_get_all(const struct disk_conf *conf)
+{
+	json_t *all = json_object();
+	char name[80];
+
+	for (const struct attr *a = disk_attrs; a->name != NULL; a++) {
+		struct attr_of of = { a, conf };
+
+		snprintf(name, sizeof(name), "%s%s", attr_prefix(a), a->name);
+		if (json_object_set_new(all, name, text_of(print_attr, &of)) !=
+		    0) {
+			json_decref(all);
+			return NULL;
+		}
+	}
+	return json_pack("{s:b, s:o}", "ok", 1, "attributes", all);
+}
+
+static json_t *
+run_get(struct call *call)
+{
+	struct disk *d = find_disk(call);
+	struct attr_of of;
+
+	if (d == NULL)
+		return fail(ENODEV, "%s: no such device", call->name);
+	of.conf = disk_shown(d);
+	if (call->attribute == NULL)
+		return run_get_all(of.conf);
+	of.attr = attr_find(disk_attrs, call->attribute);
+	if (of.attr == NULL)
+		return fail(ENOENT, "%s: no such attribute", call->attribute);
+	return json_pack(
+	    "{s:b, s:o}", "ok", 1, "value", text_of(print_attr, &of));
+}
+
+/* What stat_show() needs. */
+struct stat_of {
+	const struct disk *disk;
+	struct sample now, on; /* and when the power came on */
+};
+
+static void
+stat_init(struct stat_of *of, const struct disk *d, uint64_t now)
+{
+	*of = (struct stat_of){
+		.disk = d,
+		.now.now_ns = now,
+		.on.now_ns = d->on_ns,
+	};
+	stat_read(d->queue, &of->now.stat, now);
+}
+
+/* The fields alone, a blank between two: as in /proc/diskstats. */
+static void
+print_fields(const struct stat_of *of, FILE *out)
+{
+	char *text = NULL, *rest, *field;
+	const char *blank = "";
+	size_t len;
+	FILE *line = open_memstream(&text, &len);
+
+	if (line == NULL)
+		return;
+	stat_show(of->disk->queue, &of->now.stat, line);
+	if (fclose(line) == 0) {
+		rest = text;
+		while ((field = strtok_r(rest, " \n", &rest)) != NULL) {
+			fprintf(out, "%s%s", blank, field);
+			blank = " ";
+		}
+	}
+	free(text);
+}
+
+/* As the kernel's diskstats_show(); no major number is ours: 0. */
+static void
+print_diskstats(const void *arg, FILE *out)
+{
+	const struct stat_of *of = arg;
+
+	fprintf(out, "%4d %7" PRIu32 " %s ", 0, of->disk->conf.index,
+	    of->disk->name);
+	print_fields(of, out);
+}
+
+static void
+print_stat(const void *arg, FILE *out)
+{
+	const struct stat_of *of = arg;
+	char *text = NULL;
+	size_t len;
+	FILE *line = open_memstream(&text, &len);
+
+	if (line == NULL)
+		return;
+	stat_show(of->disk->queue, &of->now.stat, line);
+	if (fclose(line) == 0)
+		fprintf(out, "%.*s", (int)strcspn(text, "\n"), text);
+	free(text);
+}
+
+static void
+print_fio(const void *arg, FILE *out)
+{
+	const struct stat_of *of = arg;
+
+	fio_line(of->disk->name, &of->on, &of->now, out);
+}
+
+static json_t *
+run_stat(struct call *call)
+{
+	struct disk *d = find_disk(call);
+	struct stat_of of;
+
+	if (d == NULL)
+		return fail(ENODEV, "%s: no such device", call->name);
+	if (d->queue == NULL)
+		return fail(ENODEV, "%s: the power is off", d->name);
+	stat_init(&of, d, call->now);
+	return json_pack("{s:b, s:o, s:o}", "ok", 1, "stat",
+	    text_of(print_stat, &of), "sample", sample_pack(&of.now));
+}
+
+static json_t *
+one_iostat(const struct stat_of *of)
+{
+	return json_pack("{s:s, s:I, s:o, s:o}", "name", of->disk->name,
+	    "on_ns", (json_int_t)of->on.now_ns, "sample", sample_pack(&of->now),
+	    "since_power_on", iostat_json(&of->on, &of->now));
+}
+
+static json_t *
+one_diskstats(const struct stat_of *of)
+{
+	return json_pack("{s:s, s:o, s:o}", "name", of->disk->name, "diskstats",
+	    text_of(print_diskstats, of), "fio", text_of(print_fio, of));
+}
+
+/* The named device, or all that are on: `one` makes each one's part. */
+static json_t *
+each_device(struct call *call, json_t *(*one)(const struct stat_of *of))
+{
+	const struct ctl *ctl = call->ctl;
+	json_t *list;
+
+	if (call->name != NULL && find_disk(call) == NULL)
+		return fail(ENODEV, "%s: no such device", call->name);
+	if (call->name != NULL && find_disk(call)->queue == NULL)
+		return fail(ENODEV, "%s: the power is off", call->name);
+	list = json_array();
+	for (unsigned i = 0; i < ctl->nr_disks; i++) {
+		const struct disk *d = ctl->disks[i];
+		struct stat_of of;
+
+		if (d->queue == NULL ||
+		    (call->name != NULL && strcmp(d->name, call->name) != 0))
+			continue;
+		stat_init(&of, d, call->now);
+		if (json_array_append_new(list, one(&of)) != 0) {
+			json_decref(list);
+			return NULL;
+		}
+	}
+	return json_pack("{s:b, s:o}", "ok", 1, "devices", list);
+}
+
+static json_t *
+run_iostat(struct call *call)
+{
+	return each_device(call, one_iostat);
+}
+
+static json_t *
+run_diskstats(struct call *call)
+{
+	return each_device(call, one_diskstats);
+}
+
+/* All rows of both tables, or those that bear a name. */
+static void
+print_usage(const void *arg, FILE *out)
+{
+	static const struct attr *const tables[] = { disk_attrs, daemon_attrs };
+
+	for (size_t i = 0; i < 2; i++) {
+		if (arg == NULL) {
+			fputs(i > 0 ? "\n" : "", out);
+			attr_usage(tables[i], out);
+		} else if (attr_find(tables[i], arg) != NULL) {
+			attr_usage_one(attr_find(tables[i], arg), out);
+		}
+	}
+}
+
+static json_t *
+run_help(struct call *call)
+{
+	const char *name = call->attribute;
+
+	if (name != NULL && attr_find(disk_attrs, name) == NULL &&
+	    attr_find(daemon_attrs, name) == NULL)
+		return fail(ENOENT, "%s: no such attribute", name);
+	return json_pack(
+	    "{s:b, s:o}", "ok", 1, "help", text_of(print_usage, name));
+}
+
+static const struct command {
+	const char *name;
+	json_t *(*run)(struct call *call);
+	bool needs_name;
+} commands[] = {
+	{ "list", run_list, false },
+	{ "get", run_get, true },
+	{ "stat", run_stat, true },
+	{ "iostat", run_iostat, false },
+	{ "diskstats", run_diskstats, false },
+	{ "help", run_help, false },
+	{},
+};
+
+/* ---- requests */
+
+static json_t *
+dispatch(struct call *call)
+{
+	for (const struct command *c = commands; c->name != NULL; c++) {
+		if (strcmp(c->name, call->command) != 0)
+			continue;
+		if (c->needs_name && call->name == NULL)
+			return fail(EINVAL,
+			    "%s: of which device? \"name\" is "
+			    "missing",
+			    c->name);
+		return c->run(call);
+	}
+	return fail(EINVAL, "%s: no such command", call->command);
+}
+
+/* A member that is absent or a string; anything else makes *bad its name. */
+static const char *
+string_of(json_t *request, const char *member, const char **bad)
+{
+	json_t *value = json_object_get(request, member);
+
+	if (value == NULL)
+		return NULL;
+	if (!json_is_string(value))
+		*bad = member;
+	return json_string_value(value);
+}
+
+static json_t *
+answer_object(const struct ctl *ctl, json_t *request, uint64_t now)
+{
+	const char *bad = NULL;
+	struct call call = {
+		.ctl = ctl,
+		.now = now,
+		.command = string_of(request, "command", &bad),
+		.name = string_of(request, "name", &bad),
+		.attribute = string_of(request, "attribute", &bad),
+	};
+
+	if (bad != NULL)
+		return fail(EINVAL, "%s: not a string", bad);
+	if (call.command == NULL)
+		return fail(EINVAL, "a request without \"command\"");
+	return dispatch(&call);
+}
+
+static json_t *
+answer_line(const struct ctl *ctl, const char *line, size_t len, uint64_t now)
+{
+	json_t *request, *answer;
+	json_error_t why;
+
+	if (len > CTL_MAX_LINE)
+		return fail(E2BIG,
+		    "a request of %zu bytes; allowed: at most "
+		    "%u",
+		    len, CTL_MAX_LINE);
+	request = json_loadb(line, len, JSON_REJECT_DUPLICATES, &why);
+	if (request == NULL)
+		return fail(EINVAL, "not JSON: %s", why.text);
+	if (json_is_object(request))
+		answer = answer_object(ctl, request, now);
+	else
+		answer = fail(EINVAL, "not a JSON object");
+	json_decref(request);
+	return answer;
+}
+
+char *
+ctl_request(const struct ctl *ctl, const char *line, size_t len, uint64_t now)
+{
+	json_t *answer = answer_line(ctl, line, len, now);
+	char *text, *out = NULL;
+
+	if (answer == NULL)
+		return NULL;
+	text = json_dumps(answer, JSON_COMPACT);
+	json_decref(answer);
+	if (text != NULL && asprintf(&out, "%s\n", text) < 0)
+		out = NULL;
+	free(text);
+	return out;
+}

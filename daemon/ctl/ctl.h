@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Configuration and control: what people and programs say to the daemon, and
+ * what it answers.  Everything goes through the attribute tables: disk_attrs
+ * for a disk, daemon_attrs for the daemon itself.  No sockets here: main
+ * carries the lines.
+ */
+#ifndef CTL_H
+#define CTL_H
+
+#include <sys/queue.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "dev/dev.h"
+
+struct json_t; /* jansson's */
+
+/* -------------------------------------------------------------- daemon.c */
+
+#define DAEMON_PORT          10809 /* where nothing else is said */
+#define MEMORY_LIMIT_AUTO    UINT64_MAX
+#define DAEMON_MAX_PATH      107 /* sun_path, without its NUL */
+#define DAEMON_MAX_LISTENERS 64
+
+/* Every setting of the daemon; daemon_attrs[] describes each field. */
+struct daemon_conf {
+	char **listen;         /* where, in words; see daemon_endpoints() */
+	char *address;         /* of the TCP listener that `port` asks for */
+	uint32_t port;         /* 0: none */
+	char *control;         /* path of the control socket; NULL: none */
+	uint32_t workers;      /* loops; 0: one a core */
+	uint64_t memory_limit; /* bytes, or MEMORY_LIMIT_AUTO; 0: none */
+	uint32_t spin_usec;
+	uint32_t max_connections;
+	uint32_t handshake_seconds;
+};
+
+extern const struct attr daemon_attrs[];
+
+/* A place to listen at: a UNIX socket (path), or TCP (host and port). */
+struct endpoint {
+	char path[DAEMON_MAX_PATH + 1]; /* "": TCP */
+	char host[256]; /* a name or an address; "": every address */
+	uint16_t port;
+};
+
+/* "unix:PATH", "/PATH", "HOST:PORT", "[V6]:PORT", ":PORT" or "HOST". */
+int endpoint_parse(
+    const char *text, struct endpoint *out, char *err, size_t errlen);
+
+/*
+ * Where to listen, with nothing said the loopback address.  Returns how many
+ * of out[DAEMON_MAX_LISTENERS] are used, or -EINVAL with a sentence.
+ */
+int daemon_endpoints(const struct daemon_conf *conf, struct endpoint *out,
+    char *err, size_t errlen);
+
+/* -------------------------------------------------------------- config.c */
+
+#define CONFIG_MAX_DEVICES 4096u
+
+/* A device that was asked for. */
+struct device {
+	STAILQ_ENTRY(device) link; /* in config.devices, in order */
+	char name[DISK_NAME_LEN];
+	char *where; /* "nullbd.conf:12": for messages */
+	struct disk_conf conf;
+	bool *given; /* by row of disk_attrs: set for this device */
+};
+
+/* All that was asked for, by whatever means. */
+struct config {
+	struct daemon_conf daemon;
+	bool *given;            /* by row of daemon_attrs */
+	struct device defaults; /* [defaults]: for all devices */
+	STAILQ_HEAD(device_list, device) devices;
+	unsigned nr_devices;
+	bool wants_none; /* nr_devices=0: not even the usual nullb0 */
+};
+
+/* 0 or -ENOMEM. */
+int config_init(struct config *c);
+void config_fini(struct config *c);
+
+/*
+ * Add a device.  NULL with a sentence when the name is bad (-EINVAL), taken
+ * (-EEXIST), or there are too many (-ENOSPC).
+ */
+struct device *config_add(struct config *c, const char *name, const char *where,
+    char *err, size_t errlen);
+struct device *config_find(const struct config *c, const char *name);
+
+/* attr_set(), remembering that it was said.  0 or -errno with a sentence. */
+int config_set(struct config *c, const char *name, const char *value, char *err,
+    size_t errlen);
+int device_set(struct device *d, const char *name, const char *value, char *err,
+    size_t errlen);
+
+/*
+ * Everything was read: make nullb0 if no device was asked for, give each what
+ * [defaults] says and it does not, and number them.  0 or -ENOMEM.
+ */
+int config_finish(struct config *c);
+
+/*
+ * After config_finish(): what power-on would refuse, a line each to `errors`
+ * ("nullbd.conf:12: nullb0: blocksize: ...").  0 or -EINVAL.
+ */
+int config_check(const struct config *c, unsigned nr_cpus, FILE *errors);
+
+/*
+ * After config_check(): what is in force, as a configuration file.  What
+ * nobody asked for is a comment, so that read back it stays nobody's wish.
+ */
+void config_print(const struct config *c, unsigned nr_cpus, FILE *out);
+
+/*
+ * "text" in double quotes, where \ takes away a character's meaning, becomes
+ * text, in place; anything else stays.  False: a quote is not closed, or
+ * something follows it.
+ */
+bool unquote(char *text);
+
+/* ----------------------------------------------------------------- ini.c */
+
+/*
+ * Read a configuration file; every error is a line to `errors`, with file and
+ * line.  0, or -errno of the file, or -EINVAL.
+ */
+int config_ini(struct config *c, const char *path, FILE *errors);
+
+/* ---------------------------------------------------------------- spec.c */
+
+/* A device of the command line: NAME[:attribute=value[,...]]. */
+int config_spec(struct config *c, const char *spec, char *err, size_t errlen);
+
+/* ------------------------------------------------------------ modprobe.c */
+
+/*
+ * The devices that `modprobe null_blk` would make with the options lines of a
+ * modprobe.d file.  Errors and notes as config_ini().
+ */
+int config_modprobe(struct config *c, const char *path, FILE *errors);
+
+/* -------------------------------------------------------------- iostat.c */
+
+/* A device's counters, and when they were read. */
+struct sample {
+	uint64_t now_ns;
+	struct queue_stat stat;
+};
+
+/* What lies between two samples, as iostat prints it: -x, or the short form. */
+void iostat_header(bool extended, FILE *out);
+void iostat_line(bool extended, const char *name, const struct sample *from,
+    const struct sample *to, FILE *out);
+/* The columns of -x by their names; NULL when out of memory. */
+struct json_t *iostat_json(const struct sample *from, const struct sample *to);
+
+/* fio's line in "Disk stats (read/write):", without a newline. */
+void fio_line(const char *name, const struct sample *from,
+    const struct sample *to, FILE *out);
+
+/* A sample over the control socket.  NULL: no memory; -EINVAL: not one. */
+struct json_t *sample_pack(const struct sample *s);
+int sample_unpack(struct json_t *json, struct sample *out);
+
+/* ------------------------------------------------------------- control.c */
+
+#define CTL_MAX_LINE 65536u /* bytes of a request, with its newline */
+#define CTL_SOCKET   "/run/nullbd.sock"
+
+/* What the control socket speaks about. */
+struct ctl {
+	struct disk *const *disks;
+	unsigned nr_disks;
+};
+
+/*
+ * Answer a request of `len` bytes (a newline at its end or not): one line of
+ * JSON with its newline, which the caller frees.  A line longer than
+ * CTL_MAX_LINE is refused.  NULL when out of memory.
+ *
+ *	{"command":"get","name":"nullb0","attribute":"size"}
+ *	{"ok":true,"value":"256000"}
+ *	{"ok":false,"errno":"ENODEV","error":"nullb7: no such device"}
+ */
+char *
+ctl_request(const struct ctl *ctl, const char *line, size_t len, uint64_t now);
+
+#endif

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The settings of the daemon: the section [nullbd] of a configuration file,
+ * and most options of the command line.
+ */
+#include "ctl/ctl.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct attr_group daemon_group = {
+	.title = "settings of the daemon: section [nullbd]",
+	.prints_names = true,
+};
+
+static const struct attr_choice memory_limits[] = {
+	{ "auto", MEMORY_LIMIT_AUTO, "leave the machine some of its memory" },
+	{},
+};
+
+static int
+listen_check(const char *value, char *err, size_t errlen)
+{
+	struct endpoint e;
+
+	return endpoint_parse(value, &e, err, errlen);
+}
+
+#define DAEMON(f) ATTR_FIELD(struct daemon_conf, f), .group = &daemon_group
+
+const struct attr daemon_attrs[] = {
+	{ DAEMON(listen), .max = 300, .alias = { "socket" },
+	    .check = listen_check,
+	    .help = "where to listen, may be repeated: /PATH or unix:PATH, "
+		    "HOST:PORT, [V6]:PORT, or :PORT for every address" },
+	{ DAEMON(port), .def = "0", .max = UINT16_MAX,
+	    .help = "listen at this TCP port of `address`, too; 0 for none" },
+	{ DAEMON(address), .def = "127.0.0.1", .max = 255,
+	    .help = "address of `port`" },
+	{ DAEMON(control), .max = DAEMON_MAX_PATH,
+	    .help = "path of the control socket; none if empty" },
+	{ DAEMON(workers), .def = "0", .max = 256,
+	    .help = "loops, each a CPU to the block layer; 0: one a core" },
+	{ DAEMON(memory_limit), .def = "auto", .unit = &unit_bytes,
+	    .choices = memory_limits,
+	    .help = "most memory for the data of all disks; 0 for no limit" },
+	{ DAEMON(spin_usec), .def = "50", .unit = &unit_usec, .max = 10000,
+	    .help = "poll at most so long before a deadline; 0: never" },
+	{ DAEMON(max_connections), .def = "1024", .min = 1, .max = 65536,
+	    .help = "connections at a time" },
+	{ DAEMON(handshake_seconds), .def = "10", .unit = &unit_seconds,
+	    .min = 1, .max = 3600,
+	    .help = "a client that has not negotiated by then is cut off" },
+	{},
+};
+
+static int
+parse_path(const char *path, struct endpoint *out, char *err, size_t errlen)
+{
+	if (*path == '\0' || strlen(path) > DAEMON_MAX_PATH)
+		return refuse(err, errlen, -EINVAL,
+		    "listen: \"%s\": allowed: a path of at most %d bytes", path,
+		    DAEMON_MAX_PATH);
+	memcpy(out->path, path, strlen(path) + 1);
+	return 0;
+}
+
+/* Find where the host ends; *port is behind it, NULL if there is none. */
+static int
+split_host(const char *text, const char **host, size_t *len, const char **port)
+{
+	const char *end;
+
+	*host = text;
+	if (*text == '[') {
+		*host = text + 1;
+		end = strchr(text, ']');
+		if (end == NULL || (end[1] != ':' && end[1] != '\0'))
+			return -EINVAL;
+		*len = (size_t)(end - *host);
+		*port = end[1] == ':' ? end + 2 : NULL;
+		return *len > 0 ? 0 : -EINVAL;
+	}
+	end = strchr(text, ':');
+	if (end != NULL && strchr(end + 1, ':') != NULL)
+		return -EINVAL; /* an IPv6 address wants brackets */
+	*len = end != NULL ? (size_t)(end - text) : strlen(text);
+	*port = end != NULL ? end + 1 : NULL;
+	return 0;
+}
+
+int
+endpoint_parse(const char *text, struct endpoint *out, char *err, size_t errlen)
+{
+	const char *host, *port;
+	uint64_t number = DAEMON_PORT;
+	size_t len;
+
+	*out = (struct endpoint){};
+	if (strncmp(text, "unix:", 5) == 0)
+		return parse_path(text + 5, out, err, errlen);
+	if (*text == '/' || *text == '.')
+		return parse_path(text, out, err, errlen);
+	if (*text == '\0' || split_host(text, &host, &len, &port) != 0 ||
+	    len >= sizeof(out->host))
+		goto bad;
+	/* a bare number would be taken for an address: 0.0.42.57 */
+	if (port == NULL && strspn(host, "0123456789") == len)
+		goto bad;
+	if (port != NULL &&
+	    (uint_parse(port, NULL, &number) != 0 || number > UINT16_MAX))
+		goto bad;
+	memcpy(out->host, host, len);
+	out->port = (uint16_t)number;
+	return 0;
+
+bad:
+	return refuse(err, errlen, -EINVAL,
+	    "listen: \"%.60s\": allowed: unix:PATH, /PATH, HOST:PORT, "
+	    "[V6]:PORT, :PORT, HOST",
+	    text);
+}
+
+int
+daemon_endpoints(const struct daemon_conf *conf, struct endpoint *out,
+    char *err, size_t errlen)
+{
+	int nr = 0, ret;
+
+	for (char **s = conf->listen; s != NULL && *s != NULL; s++) {
+		if (nr == DAEMON_MAX_LISTENERS - 1)
+			return refuse(err, errlen, -EINVAL,
+			    "listen: allowed: at most %d places",
+			    DAEMON_MAX_LISTENERS - 1);
+		ret = endpoint_parse(*s, &out[nr++], err, errlen);
+		if (ret != 0)
+			return ret;
+	}
+	if (conf->port == 0 && nr > 0)
+		return nr;
+	out[nr] = (struct endpoint){
+		.port = conf->port != 0 ? (uint16_t)conf->port : DAEMON_PORT,
+	};
+	if (conf->address != NULL)
+		strncpy(out[nr].host, conf->address, sizeof(out[nr].host) - 1);
+	return nr + 1;
+}

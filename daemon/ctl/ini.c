@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The configuration file:
+ *
+ *	[nullbd]		the daemon
+ *	[defaults]		all devices
+ *	[nullb0]		a device; its name is the section's
+ *	size = 4G		an attribute; "in quotes" if need be
+ *
+ * libinih reads it, but tells neither the line, nor of a section without
+ * settings, and cuts what is too long.  So the reader that feeds it counts
+ * the lines, opens the sections, and finds out what it did not like: a line
+ * that should have come back as a setting, and didn't, is none.
+ */
+#include "ctl/ctl.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <ini.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ERROR_MAX 512
+
+struct reader {
+	struct config *config;
+	const char *path;
+	FILE *file;
+	FILE *errors;
+	unsigned line;
+	unsigned nr_errors;
+	bool expects_setting;  /* of the line handed out last */
+	bool in_daemon;        /* else in `device` */
+	struct device *device; /* NULL: in no section, or one that is bad */
+	char *text;            /* the line, as it is in the file */
+	size_t size;
+};
+
+static void
+complain(struct reader *r, const char *what)
+{
+	fprintf(r->errors, "%s:%u: %s\n", r->path, r->line, what);
+	r->nr_errors++;
+}
+
+static void
+complain_length(struct reader *r, size_t len, size_t max)
+{
+	char err[80];
+
+	snprintf(err, sizeof(err), "a line of %zu bytes; allowed: at most %zu",
+	    len, max);
+	complain(r, err);
+}
+
+/* ---- sections */
+
+static void
+open_section(struct reader *r, const char *name)
+{
+	char err[ERROR_MAX], *where;
+
+	r->in_daemon = strcmp(name, "nullbd") == 0;
+	if (r->in_daemon)
+		return;
+	if (strcmp(name, "defaults") == 0) {
+		r->device = &r->config->defaults;
+		return;
+	}
+	if (asprintf(&where, "%s:%u", r->path, r->line) < 0) {
+		complain(r, "out of memory");
+		return;
+	}
+	r->device = config_add(r->config, name, where, err, sizeof(err));
+	if (r->device == NULL)
+		complain(r, err);
+	free(where);
+}
+
+/* "[name]", and behind it at most a comment. */
+static void
+parse_section(struct reader *r, char *text)
+{
+	char *end = strchr(text, ']');
+
+	r->device = NULL;
+	r->in_daemon = false;
+	if (end == NULL) {
+		complain(r, "a section without ]");
+		return;
+	}
+	if (end[1 + strspn(end + 1, " \t")] != '\0' &&
+	    strchr(";#", end[1 + strspn(end + 1, " \t")]) == NULL) {
+		complain(r, "something follows the ] of a section");
+		return;
+	}
+	*end = '\0';
+	open_section(r, text + 1);
+}
+
+/* ---- settings */
+
+static void
+set(struct reader *r, const char *name, char *value)
+{
+	char err[ERROR_MAX];
+	struct disk_conf scratch;
+	int ret;
+
+	if (!unquote(value)) {
+		complain(r, "a quote that is not closed, or not at the end");
+		return;
+	}
+	if (r->in_daemon) {
+		ret = config_set(r->config, name, value, err, sizeof(err));
+	} else if (r->device != NULL) {
+		ret = device_set(r->device, name, value, err, sizeof(err));
+	} else {
+		/* in a section that is bad: find what else is wrong */
+		if (attr_init(disk_attrs, &scratch) != 0)
+			return;
+		ret = attr_set(
+		    disk_attrs, &scratch, name, value, false, err, sizeof(err));
+		attr_fini(disk_attrs, &scratch);
+	}
+	if (ret != 0)
+		complain(r, err);
+}
+
+/* libinih found a setting in the line that it got last. */
+static int
+handle(void *user, const char *section, const char *name, const char *value)
+{
+	struct reader *r = user;
+	char *copy = strdup(value);
+
+	r->expects_setting = false;
+	if (*section == '\0')
+		complain(r, "a setting before the first section");
+	else if (*name == '\0')
+		complain(r, "a setting without a name");
+	else if (copy == NULL)
+		complain(r, "out of memory");
+	else
+		set(r, name, copy);
+	free(copy);
+	return 1;
+}
+
+/* ---- lines */
+
+static void
+check_last(struct reader *r)
+{
+	if (r->expects_setting)
+		complain(r, "neither [section], nor name = value, nor comment");
+	r->expects_setting = false;
+}
+
+/* The line without blanks around it, or "" when it is not usable at all. */
+static char *
+trim(struct reader *r, size_t len)
+{
+	char *s = r->text;
+
+	if (strlen(s) != len) {
+		complain(r, "a byte 0 in the line");
+		return r->text + len;
+	}
+	if (r->line == 1 && strncmp(s, "\xef\xbb\xbf", 3) == 0) {
+		s += 3;
+		len -= 3;
+	}
+	while (len > 0 && isspace((unsigned char)s[len - 1]))
+		s[--len] = '\0';
+	while (isspace((unsigned char)*s)) {
+		s++;
+		len--;
+	}
+	return s;
+}
+
+/*
+ * Copy a line.  To libinih a semicolon behind a blank begins a comment even
+ * in quotes; with a backslash before it, which unquote() takes away, it does
+ * not.  False: no room.
+ */
+static bool
+copy_line(char *to, size_t room, const char *s)
+{
+	const char *value = s + strcspn(s, "=:");
+	bool quoted = false, escaped = false;
+
+	value += *value != '\0';
+	value += strspn(value, " \t");
+	for (; *s != '\0' && room > 3; s++, room--) {
+		if (*s == '"' && (s == value || (quoted && !escaped)))
+			quoted = !quoted;
+		if (*s == ';' && quoted && !escaped) {
+			*to++ = '\\';
+			room--;
+		}
+		escaped = *s == '\\' && quoted && !escaped;
+		*to++ = *s;
+	}
+	memcpy(to, "\n", 2);
+	return *s == '\0';
+}
+
+/*
+ * Feed libinih, as fgets() would.  Blanks in front are taken away: to it they
+ * would mean that the line before goes on.
+ */
+static char *
+read_line(char *buf, int size, void *stream)
+{
+	struct reader *r = stream;
+	ssize_t len;
+	char *s;
+
+	check_last(r);
+	len = getline(&r->text, &r->size, r->file);
+	if (len < 0)
+		return NULL;
+	r->line++;
+	s = trim(r, (size_t)len);
+	if (*s == '[') {
+		parse_section(r, s);
+		snprintf(buf, (size_t)size, "[x]\n");
+		return buf;
+	}
+	if (!copy_line(buf, (size_t)size, s)) {
+		complain_length(r, strlen(s), (size_t)size - 3);
+		snprintf(buf, (size_t)size, "\n");
+		return buf;
+	}
+	r->expects_setting = *s != '\0' && strchr(";#", *s) == NULL;
+	return buf;
+}
+
+int
+config_ini(struct config *c, const char *path, FILE *errors)
+{
+	struct reader r = { .config = c, .path = path, .errors = errors };
+	int ret;
+
+	r.file = fopen(path, "re");
+	if (r.file == NULL) {
+		ret = -errno;
+		fprintf(errors, "%s: %s\n", path, strerror(-ret));
+		return ret;
+	}
+	ini_parse_stream(read_line, &r, handle, &r);
+	if (ferror(r.file)) {
+		fprintf(
+		    errors, "%s: cannot be read: %s\n", path, strerror(errno));
+		r.nr_errors++;
+	}
+	fclose(r.file);
+	free(r.text);
+	return r.nr_errors > 0 ? -EINVAL : 0;
+}

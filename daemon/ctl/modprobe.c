@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The devices that `modprobe null_blk` makes: lines like
+ *
+ *	options null_blk nr_devices=2 gb=4 bs=4096 memory_backed
+ *
+ * as they stand in modprobe.d, parsed as modprobe and the kernel do.  The
+ * parameters of the module are not the attributes of configfs: they have
+ * names, types and checks of their own (params[]); what passes is set as an
+ * attribute.
+ */
+#include "ctl/ctl.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ERROR_MAX 512
+#define MODULE    "null_blk"
+
+/* How the module takes a parameter. */
+enum param_type {
+	PARAM_BOOL, /* may stand alone: yes */
+	PARAM_INT,
+	PARAM_UINT,
+	PARAM_ULONG,
+	PARAM_MODE, /* 0, 1 or 2, checked when the module is loaded */
+	PARAM_TEXT,
+};
+
+struct param {
+	const char *name;
+	enum param_type type;
+	/* NULL: an attribute has this name, or this alias.  Else nullbd has
+	 * none yet, and this is the value that asks for nothing. */
+	const char *missing;
+};
+
+static const struct param params[] = {
+	{ .name = "nr_devices", .type = PARAM_UINT },
+	{ .name = "gb", .type = PARAM_INT },
+	{ .name = "bs", .type = PARAM_INT },
+	{ .name = "max_sectors", .type = PARAM_INT },
+	{ .name = "queue_mode", .type = PARAM_MODE },
+	{ .name = "irqmode", .type = PARAM_MODE },
+	{ .name = "completion_nsec", .type = PARAM_ULONG },
+	{ .name = "submit_queues", .type = PARAM_INT },
+	{ .name = "hw_queue_depth", .type = PARAM_INT },
+	{ .name = "memory_backed", .type = PARAM_BOOL },
+	{ .name = "discard", .type = PARAM_BOOL },
+	{ .name = "no_sched", .type = PARAM_INT },
+	{ .name = "virt_boundary", .type = PARAM_BOOL },
+	{ .name = "fua", .type = PARAM_BOOL },
+	{ .name = "rotational", .type = PARAM_BOOL },
+	{ .name = "blocking", .type = PARAM_BOOL },
+	{ .name = "cache_size", .type = PARAM_ULONG, .missing = "0" },
+	{ .name = "home_node", .type = PARAM_INT, .missing = "-1" },
+	{ .name = "init_hctx", .type = PARAM_TEXT, .missing = "" },
+	{ .name = "mbps", .type = PARAM_UINT, .missing = "0" },
+	{ .name = "poll_queues", .type = PARAM_INT, .missing = "1" },
+	{ .name = "requeue", .type = PARAM_TEXT, .missing = "" },
+	{ .name = "shared_tag_bitmap", .type = PARAM_BOOL, .missing = "N" },
+	{ .name = "shared_tags", .type = PARAM_BOOL, .missing = "N" },
+	{ .name = "timeout", .type = PARAM_TEXT, .missing = "" },
+	{ .name = "use_per_node_hctx", .type = PARAM_BOOL, .missing = "N" },
+	{ .name = "zone_append_max_sectors",
+	    .type = PARAM_INT,
+	    .missing = "2147483647" },
+	{ .name = "zone_capacity", .type = PARAM_ULONG, .missing = "0" },
+	{ .name = "zone_full", .type = PARAM_BOOL, .missing = "N" },
+	{ .name = "zone_max_active", .type = PARAM_UINT, .missing = "0" },
+	{ .name = "zone_max_open", .type = PARAM_UINT, .missing = "0" },
+	{ .name = "zone_nr_conv", .type = PARAM_UINT, .missing = "0" },
+	{ .name = "zone_size", .type = PARAM_ULONG, .missing = "256" },
+	{ .name = "zoned", .type = PARAM_BOOL, .missing = "N" },
+	{},
+};
+
+struct reader {
+	const char *path;
+	FILE *errors;
+	unsigned line; /* where the logical line began */
+	unsigned nr_errors;
+	uint64_t nr_devices;
+	struct device *template; /* what every device will be */
+};
+
+static void
+complain(struct reader *r, const char *what)
+{
+	fprintf(r->errors, "%s:%u: %s\n", r->path, r->line, what);
+	r->nr_errors++;
+}
+
+/* ---- values */
+
+/* parameq(): a dash is an underscore. */
+static bool
+same_name(const char *a, const char *b)
+{
+	for (; *a != '\0' && *b != '\0'; a++, b++)
+		if ((*a == '-' ? '_' : *a) != (*b == '-' ? '_' : *b))
+			return false;
+	return *a == *b;
+}
+
+static const struct param *
+param_find(const char *name)
+{
+	for (const struct param *p = params; p->name != NULL; p++)
+		if (same_name(p->name, name))
+			return p;
+	return NULL;
+}
+
+/* An int, uint or ulong, as kstrto* and the type's range have it. */
+static int
+number_parse(enum param_type type, const char *text, int64_t *out)
+{
+	bool negative = *text == '-';
+	uint64_t v = 0, most = INT64_MAX;
+	int ret;
+
+	if (negative && type != PARAM_INT)
+		return -EINVAL;
+	ret = uint_parse(text + negative, NULL, &v);
+	if (ret != 0)
+		return ret;
+	if (type == PARAM_INT)
+		most = INT_MAX;
+	if (type == PARAM_UINT)
+		most = UINT_MAX;
+	if (v > most)
+		return -ERANGE;
+	*out = negative ? -(int64_t)v : (int64_t)v;
+	return 0;
+}
+
+/* The value as the module keeps it; 0, -EINVAL or -ERANGE. */
+static int
+param_parse(enum param_type type, const char *text, int64_t *out)
+{
+	bool yes = false;
+	int ret;
+
+	switch (type) {
+	case PARAM_BOOL:
+		ret = bool_parse(text, &yes);
+		*out = yes;
+		return ret;
+	case PARAM_MODE:
+		*out = *text - '0';
+		return *out >= 0 && *out <= 2 && text[1] == '\0' ? 0 : -EINVAL;
+	case PARAM_TEXT: *out = *text != '\0'; return 0;
+	case PARAM_INT:
+	case PARAM_UINT:
+	case PARAM_ULONG: break;
+	}
+	return number_parse(type, text, out);
+}
+
+static void
+take_value(struct reader *r, const struct param *p, int64_t v)
+{
+	char err[ERROR_MAX], text[32];
+
+	if (strcmp(p->name, "no_sched") == 0)
+		v = v != 0; /* an int in the module, a bool in configfs */
+	if (strcmp(p->name, "bs") == 0 && v > PAGE_SIZE) {
+		fprintf(r->errors,
+		    "%s:%u: note: bs: %lld: more than a page; %u taken\n",
+		    r->path, r->line, (long long)v, PAGE_SIZE);
+		v = PAGE_SIZE;
+	}
+	snprintf(text, sizeof(text), "%lld", (long long)v);
+	if (device_set(r->template, p->name, text, err, sizeof(err)) != 0)
+		complain(r, err);
+}
+
+/* A parameter that has no attribute here: fine if it asks for what is. */
+static void
+refuse_missing(struct reader *r, const struct param *p, int64_t v)
+{
+	char err[ERROR_MAX];
+	int64_t def = 0;
+
+	if (param_parse(p->type, p->missing, &def) == 0 && v == def)
+		return;
+	snprintf(err, sizeof(err),
+	    "%s: a parameter of null_blk that nullbd does not have yet; "
+	    "allowed: its default, %s",
+	    p->name, p->missing);
+	complain(r, err);
+}
+
+static void
+set_param(struct reader *r, const char *name, const char *value)
+{
+	const struct param *p = param_find(name);
+	char err[ERROR_MAX];
+	int64_t v = 0;
+	int ret;
+
+	if (p == NULL) {
+		snprintf(err, sizeof(err), "%s: unknown parameter '%.60s'",
+		    MODULE, name);
+		complain(r, err);
+		return;
+	}
+	if (value == NULL && p->type == PARAM_BOOL)
+		value = "1";
+	ret = value != NULL ? param_parse(p->type, value, &v) : -EINVAL;
+	if (ret != 0) {
+		snprintf(err, sizeof(err),
+		    "%s: '%.60s' invalid for parameter "
+		    "'%s' (%s)",
+		    MODULE, value != NULL ? value : "", p->name,
+		    strerrorname_np(-ret));
+		complain(r, err);
+		return;
+	}
+	if (strcmp(p->name, "nr_devices") == 0)
+		r->nr_devices = (uint64_t)v;
+	else if (p->missing != NULL)
+		refuse_missing(r, p, v);
+	else
+		take_value(r, p, v);
+}
+
+/* ---- lines */
+
+/* The next word, cut off in place; double quotes hold it together and go. */
+static char *
+next_word(char **rest)
+{
+	char *from = *rest, *word, *to;
+	bool quoted = false;
+
+	while (isspace((unsigned char)*from))
+		from++;
+	word = to = from;
+	if (*from == '\0')
+		return NULL;
+	for (; *from != '\0' && (quoted || !isspace((unsigned char)*from));
+	     from++) {
+		if (*from == '"')
+			quoted = !quoted;
+		else
+			*to++ = *from;
+	}
+	*rest = *from != '\0' ? from + 1 : from;
+	*to = '\0';
+	return word;
+}
+
+/* options MODULE name[=value]...; other commands and modules pass. */
+static void
+parse_line(struct reader *r, char *text)
+{
+	char *word = next_word(&text), *value;
+
+	if (word == NULL || *word == '#' || strcmp(word, "options") != 0)
+		return;
+	word = next_word(&text);
+	if (word == NULL) {
+		complain(r, "options of which module?");
+		return;
+	}
+	if (!same_name(word, MODULE))
+		return;
+	while ((word = next_word(&text)) != NULL) {
+		value = strchr(word, '=');
+		if (value != NULL)
+			*value++ = '\0';
+		set_param(r, word, value);
+	}
+}
+
+/*
+ * Read a line and those that a backslash at its end joins to it.  Returns how
+ * many lines of the file, 0 at its end.
+ */
+static unsigned
+read_line(FILE *file, char **text, size_t *size)
+{
+	char *more = NULL;
+	size_t more_size = 0;
+	unsigned nr = 1;
+	ssize_t len = getline(text, size, file), n;
+
+	if (len < 0)
+		return 0;
+	for (;; nr++) {
+		char *s = *text, *joined;
+
+		len = (ssize_t)strcspn(s, "\n");
+		s[len] = '\0';
+		if (len == 0 || s[len - 1] != '\\')
+			break;
+		n = getline(&more, &more_size, file);
+		if (n < 0)
+			break;
+		joined = realloc(s, (size_t)(len + n) + 1);
+		if (joined == NULL)
+			break;
+		memcpy(joined + len - 1, more, (size_t)n + 1);
+		*text = joined;
+		*size = (size_t)(len + n) + 1;
+	}
+	free(more);
+	return nr;
+}
+
+static void
+read_lines(struct reader *r, FILE *file)
+{
+	char *text = NULL;
+	size_t size = 0;
+	unsigned nr;
+
+	r->line = 1;
+	while ((nr = read_line(file, &text, &size)) > 0) {
+		parse_line(r, text);
+		r->line += nr;
+	}
+	free(text);
+}
+
+/* ---- devices */
+
+static int
+make_device(struct reader *r, struct config *c, const char *name)
+{
+	char err[ERROR_MAX];
+	struct device *d = config_add(c, name, r->path, err, sizeof(err));
+
+	if (d == NULL) {
+		fprintf(r->errors, "%s: %s\n", r->path, err);
+		return -EINVAL;
+	}
+	if (attr_copy(disk_attrs, &d->conf, &r->template->conf) != 0)
+		return -ENOMEM;
+	memcpy(d->given, r->template->given,
+	    attr_count(disk_attrs) * sizeof(*d->given));
+	return 0;
+}
+
+static int
+make_devices(struct reader *r, struct config *c)
+{
+	char name[DISK_NAME_LEN];
+	int ret = 0;
+
+	if (r->nr_devices == 0)
+		c->wants_none = true;
+	for (uint64_t i = 0; i < r->nr_devices && ret == 0; i++) {
+		snprintf(
+		    name, sizeof(name), "nullb%llu", (unsigned long long)i);
+		ret = make_device(r, c, name);
+	}
+	return ret;
+}
+
+int
+config_modprobe(struct config *c, const char *path, FILE *errors)
+{
+	struct reader r = { .path = path, .errors = errors, .nr_devices = 1 };
+	struct config scratch;
+	FILE *file = fopen(path, "re");
+	int ret;
+
+	if (file == NULL) {
+		ret = -errno;
+		fprintf(errors, "%s: %s\n", path, strerror(-ret));
+		return ret;
+	}
+	ret = config_init(&scratch);
+	if (ret == 0) {
+		r.template = &scratch.defaults;
+		read_lines(&r, file);
+		ret = r.nr_errors > 0 ? -EINVAL : make_devices(&r, c);
+		config_fini(&scratch);
+	}
+	fclose(file);
+	return ret;
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One connection of the control socket: a request a line, an answer a line,
+ * in order.  It runs on the main loop; what it asks of a device is answered
+ * at once.
+ */
+#include "daemon.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+struct ctlconn {
+	struct daemon *daemon;
+	int fd;
+	ev_io rd, wr;
+	TAILQ_ENTRY(ctlconn) link;
+	size_t nr_in;
+	bool ended; /* it sends nothing more; close after the answers */
+	char *out;  /* answers not sent */
+	size_t nr_out, sent;
+	char in[CTL_MAX_LINE];
+};
+static TAILQ_HEAD(ctlconn_list, ctlconn) ctlconns = TAILQ_HEAD_INITIALIZER(
+    ctlconns);
+
+static void
+ctlconn_free(struct ctlconn *c)
+{
+	ev_io_stop(c->daemon->main.ev, &c->rd);
+	ev_io_stop(c->daemon->main.ev, &c->wr);
+	TAILQ_REMOVE(&ctlconns, c, link);
+	c->daemon->nr_ctlconns--;
+	close(c->fd);
+	free(c->out);
+	free(c);
+}
+
+/* Add an answer; false when out of memory. */
+static bool
+answer(struct ctlconn *c, const char *line, size_t len)
+{
+	char *out;
+
+	memmove(c->out, c->out + c->sent, c->nr_out - c->sent);
+	c->nr_out -= c->sent;
+	c->sent = 0;
+	out = realloc(c->out, c->nr_out + len);
+	if (out == NULL)
+		return false;
+	memcpy(out + c->nr_out, line, len);
+	c->out = out;
+	c->nr_out += len;
+	return true;
+}
+
+/* One line of input, without its newline. */
+static bool
+request(struct ctlconn *c, const char *line, size_t len)
+{
+	char *text = ctl_request(&c->daemon->ctl, line, len, clock_ns());
+	bool ok;
+
+	if (text == NULL)
+		return false;
+	ok = answer(c, text, strlen(text));
+	free(text);
+	return ok;
+}
+
+/* Serve whole lines; what is left moves to the front. */
+static bool
+take_lines(struct ctlconn *c)
+{
+	char *start = c->in, *end = c->in + c->nr_in, *nl;
+
+	while ((nl = memchr(start, '\n', (size_t)(end - start))) != NULL) {
+		if (!request(c, start, (size_t)(nl - start)))
+			return false;
+		start = nl + 1;
+	}
+	c->nr_in = (size_t)(end - start);
+	memmove(c->in, start, c->nr_in);
+	return c->nr_in < sizeof(c->in);
+}
+
+/* Send; reading goes on only when all is sent: answers are bounded so. */
+static void
+flush(struct ctlconn *c)
+{
+	struct ev_loop *ev = c->daemon->main.ev;
+	ssize_t n;
+
+	while (c->sent < c->nr_out) {
+		n = send(c->fd, c->out + c->sent, c->nr_out - c->sent,
+		    MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN) {
+			ev_io_stop(ev, &c->rd);
+			ev_io_start(ev, &c->wr);
+			return;
+		}
+		if (n < 0) {
+			ctlconn_free(c);
+			return;
+		}
+		c->sent += (size_t)n;
+	}
+	if (c->ended) {
+		ctlconn_free(c);
+		return;
+	}
+	ev_io_stop(ev, &c->wr);
+	ev_io_start(ev, &c->rd);
+}
+
+static void
+on_readable(struct ev_loop *ev, ev_io *w, int revents)
+{
+	struct ctlconn *c = w->data;
+	ssize_t n;
+
+	(void)ev;
+	(void)revents;
+	n = recv(
+	    c->fd, c->in + c->nr_in, sizeof(c->in) - c->nr_in, MSG_DONTWAIT);
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n < 0) {
+		ctlconn_free(c);
+		return;
+	}
+	if (n == 0)
+		c->ended = true;
+	c->nr_in += (size_t)n;
+	if (!take_lines(c)) {
+		log_info("control: a request of more than %u bytes: closed",
+		    CTL_MAX_LINE);
+		ctlconn_free(c);
+		return;
+	}
+	flush(c);
+}
+
+static void
+on_writable(struct ev_loop *ev, ev_io *w, int revents)
+{
+	(void)ev;
+	(void)revents;
+	flush(w->data);
+}
+
+void
+ctlconn_new(struct daemon *d, int fd)
+{
+	struct ctlconn *c = NULL;
+
+	if (d->nr_ctlconns < MAX_CTL_CONNS)
+		c = calloc(1, sizeof(*c));
+	if (c == NULL) {
+		log_warn("control: too many connections: one is refused");
+		close(fd);
+		return;
+	}
+	c->daemon = d;
+	c->fd = fd;
+	ev_io_init(&c->rd, on_readable, fd, EV_READ);
+	ev_io_init(&c->wr, on_writable, fd, EV_WRITE);
+	c->rd.data = c->wr.data = c;
+	d->nr_ctlconns++;
+	TAILQ_INSERT_TAIL(&ctlconns, c, link);
+	ev_io_start(d->main.ev, &c->rd);
+}
+
+void
+ctlconn_close_all(struct daemon *d)
+{
+	struct ctlconn *c, *next;
+
+	(void)d;
+	for (c = TAILQ_FIRST(&ctlconns); c != NULL; c = next) {
+		next = TAILQ_NEXT(c, link);
+		ctlconn_free(c);
+	}
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The edge: the only floor with sockets, threads, libev and a clock.
+ *
+ *	main.c    options, disks, exports, start and stop
+ *	loop.c    a thread that plays a CPU: turn() runs the whole pipeline
+ *	listen.c  sockets that accept
+ *	conn.c    one NBD connection: bytes between a socket and a session
+ *	ctlconn.c one connection of the control socket
+ *
+ * The main loop accepts and does handshakes; a connection in transmission
+ * belongs to one of the workers.
+ */
+#ifndef DAEMON_H
+#define DAEMON_H
+
+#include <ev.h>
+#include <sys/queue.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "blk/blk.h"
+#include "ctl/ctl.h"
+#include "dev/dev.h"
+#include "nbd/nbd.h"
+
+#define SHUTDOWN_SEC     5.0 /* SIGTERM to exit, at most */
+#define ACCEPTS_A_TURN   64
+#define MAX_IOV          1024 /* iovecs a sendmsg (UIO_MAXIOV) */
+#define EMFILE_PAUSE_SEC 0.25
+#define MAX_CTL_CONNS    64
+#define NSEC_PER_USEC    1000u
+
+struct conn;
+struct daemon;
+struct loop;
+TAILQ_HEAD(conn_list, conn);
+
+static inline uint64_t
+clock_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* ---------------------------------------------------------------- loop.c */
+
+/* A thread with a libev loop.  The main loop is one without a cpu. */
+struct loop {
+	struct daemon *daemon;
+	struct ev_loop *ev;
+	struct cpu *cpu; /* NULL: the main loop */
+	struct nbd_pool *pool;
+	pthread_t thread;
+	ev_async wake;    /* something was posted, or a cpu is to run */
+	ev_io timer;      /* on timer_fd */
+	int timer_fd;     /* CLOCK_MONOTONIC, absolute */
+	uint64_t armed;   /* what it is set to; 0: not set */
+	uint64_t late_ns; /* how late it wakes us, learned */
+	bool polls;       /* counts among daemon->nr_polling */
+	bool stop;
+	bool again; /* a session has more to do in this turn */
+
+	struct conn_list conns;    /* all of this loop */
+	struct conn_list readable; /* collected by watchers */
+	struct conn_list stalled;  /* want nbd_got() without bytes */
+	struct conn_list dirty;    /* may have output, or have ended */
+
+	pthread_mutex_t inbox_lock;
+	struct conn_list inbox;    /* handed over to this loop */
+	bool inbox_shutdown;       /* all sessions are to end */
+	_Atomic unsigned nr_conns; /* its load */
+};
+
+/* 0 or -errno.  cpu NULL makes the main loop's. */
+int loop_init(struct loop *l, struct daemon *d, struct cpu *cpu);
+void loop_fini(struct loop *l);
+/* Run until loop->stop: watchers collect, then turn(). */
+void loop_run(struct loop *l);
+int loop_start(struct loop *l); /* in a thread of its own; 0 or -errno */
+void loop_join(struct loop *l); /* after loop_stop() */
+/* Any thread: */
+void loop_stop(struct loop *l);
+void loop_wake(struct loop *l);
+void loop_post(struct loop *l, struct conn *c);
+void loop_shutdown(struct loop *l);
+
+/* ---------------------------------------------------------------- conn.c */
+
+enum conn_on {
+	CONN_READABLE = 1,
+	CONN_STALLED = 2,
+	CONN_DIRTY = 4
+};
+
+struct conn {
+	struct loop *loop;
+	struct nbd_session *session;
+	int fd;
+	unsigned id; /* for the log */
+	char peer[64];
+	ev_io rd, wr;
+	ev_timer handshake;     /* on the main loop only */
+	unsigned on;            /* enum conn_on: the lists it is on */
+	bool broken;            /* the socket is gone */
+	uint64_t next;          /* nbd_next() */
+	TAILQ_ENTRY(conn) link; /* in loop->conns or an inbox */
+	TAILQ_ENTRY(conn) readable, stalled, dirty;
+};
+
+/* Take over an accepted socket.  On failure it is closed. */
+void conn_new(
+    struct loop *main_loop, int fd, const struct sockaddr *peer, socklen_t len);
+/* Start it on the loop that it was posted to. */
+void conn_attach(struct conn *c, struct loop *l, uint64_t now);
+/* Read once, parse, submit. */
+void conn_read(struct conn *c, uint64_t now);
+/* Time has passed, or a tag was freed. */
+void conn_retry(struct conn *c, uint64_t now);
+/* Send what there is; close or hand over when it is time. */
+void conn_finish(struct conn *c);
+void conn_mark(struct conn *c, enum conn_on list);
+void conn_shutdown(struct conn *c);
+/* Whatever is in flight: hang up. */
+void conn_abort(struct conn *c, uint64_t now);
+
+/* -------------------------------------------------------------- listen.c */
+
+struct listener {
+	struct daemon *daemon;
+	ev_io io;
+	int fd;
+	bool control;   /* the control socket, not NBD */
+	char path[108]; /* of a UNIX socket; else "" */
+	dev_t dev;      /* what we bound, so that we remove no other */
+	ino_t ino;
+	char host[64]; /* of a TCP socket, with the port it got */
+	unsigned port;
+};
+
+/*
+ * Listen on a UNIX socket, or on every address that host:port means.  A
+ * socket file that nobody answers on is replaced, a live one never.  0, or
+ * -errno with a sentence in err.
+ */
+int listen_unix(
+    struct daemon *d, const char *path, bool control, char *err, size_t errlen);
+int listen_tcp(struct daemon *d, const char *host, unsigned port, char *err,
+    size_t errlen);
+/* Stop accepting; remove the socket files that are still ours. */
+void listen_close_all(struct daemon *d);
+/* A connection was closed: accepting may go on. */
+void listen_resume(struct daemon *d);
+
+/* ------------------------------------------------------------- ctlconn.c */
+
+void ctlconn_new(struct daemon *d, int fd);
+void ctlconn_close_all(struct daemon *d);
+
+/* ---------------------------------------------------------------- main.c */
+
+#define MAX_LISTENERS (DAEMON_MAX_LISTENERS + 1) /* and the control's */
+
+struct daemon {
+	struct daemon_conf conf;
+	struct machine *machine;
+	struct page_pool *pages;
+	struct disk **disk;
+	struct nbd_export *export;
+	unsigned nr_disks;
+	unsigned nr_exports; /* disks that are on */
+	struct nbd_host host;
+	struct ctl ctl;
+
+	struct loop main;
+	struct loop *worker;
+	unsigned nr_workers;
+	unsigned nr_cores;
+	_Atomic unsigned nr_polling; /* loops that poll for a deadline */
+
+	struct listener listener[MAX_LISTENERS];
+	unsigned nr_listeners;
+	atomic_bool accept_paused;
+	ev_timer accept_again;
+	_Atomic unsigned nr_conns;
+	unsigned next_conn_id;
+	unsigned nr_ctlconns;
+	atomic_bool shutting_down;
+	int exit_status;
+	ev_signal sigterm, sigint;
+	ev_async conn_closed;
+	ev_timer too_late;
+	ev_child command; /* --run */
+};
+
+/* The worker with the fewest connections. */
+struct loop *daemon_least_loaded(struct daemon *d);
+/* A connection is gone; any thread. */
+void daemon_conn_closed(struct daemon *d);
+
+#endif

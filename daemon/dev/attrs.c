@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The settings of a disk, a row each.  null_blk's bear its names and its
+ * defaults, and are parsed as its configfs does; those of the queue bear the
+ * names of /sys/block/X/queue; the rest is our own.  What must fit together
+ * is checked at power-on (disk.c).
+ */
+#include "dev/dev.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#define KIB(sectors) ((sectors) / 2)
+
+static const struct attr_group null_blk = {
+	.title = "attributes of null_blk",
+};
+
+static const struct attr_group queue = {
+	.title = "attributes of /sys/block/X/queue",
+	.prefix = "queue/",
+};
+
+static const struct attr_group own = {
+	.title = "attributes that only nullbd has",
+	.prints_names = true,
+};
+
+static const struct attr_choice irqmodes[] = {
+	{ "none", NULL_IRQ_NONE, "completes inside the submission" },
+	{ "softirq", NULL_IRQ_SOFTIRQ, "completes at the end of the turn" },
+	{ "timer", NULL_IRQ_TIMER, "completes completion_nsec later" },
+	{},
+};
+
+static const struct attr_choice queue_modes[] = {
+	{ "bio", NULL_Q_BIO,
+	    "no requests: neither split, merged nor counted (up to kernel 6.1; "
+	    "becomes mq in 6.12)" },
+	{ "rq", NULL_Q_RQ, "one queue under one lock: refused at power-on" },
+	{ "mq", NULL_Q_MQ, "requests over hardware queues" },
+	{},
+};
+
+static const struct attr_choice nomerges[] = {
+	{ "all", 0, "merges wherever the kernel does" },
+	{ "simple", 1, "only the cheap ones: no search in the scheduler" },
+	{ "off", 2, "merges nothing" },
+	{},
+};
+
+static const struct attr_choice multipage[] = {
+	{ "0", 0, "a bvec is at most a page" },
+	{ "1", 1, "a bvec is a run of contiguous pages" },
+	{ "auto", MULTIPAGE_AUTO, "as the kernel has it: 1 from 5.4 on" },
+	{},
+};
+
+static int
+scheduler_check(const char *value, char *err, size_t errlen)
+{
+	const struct elevator_type *e = elevator_find(value);
+
+	if (e != NULL && e->available)
+		return 0;
+	return refuse(err, errlen, -EINVAL, "queue/scheduler: \"%s\": %s",
+	    value, e != NULL ? e->help : "no such scheduler");
+}
+
+/* ---- what sysfs shows beside the settings */
+
+static void
+show_blocksize(const void *conf, FILE *out)
+{
+	fprintf(out, "%" PRIu32, ((const struct disk_conf *)conf)->blocksize);
+}
+
+static void
+show_physical(const void *conf, FILE *out)
+{
+	const struct disk_conf *c = conf;
+
+	fprintf(out, "%" PRIu32, c->physical_block_size);
+}
+
+static void
+show_max_hw_sectors_kb(const void *conf, FILE *out)
+{
+	fprintf(out, "%" PRIu32, KIB(disk_max_hw_sectors(conf)));
+}
+
+static void
+show_discard_max_hw_bytes(const void *conf, FILE *out)
+{
+	const struct disk_conf *c = conf;
+
+	fprintf(out, "%" PRIu64, c->discard ? DISCARD_MAX_BYTES : 0);
+}
+
+static void
+show_virt_boundary_mask(const void *conf, FILE *out)
+{
+	const struct disk_conf *c = conf;
+
+	fprintf(out, "%u", c->virt_boundary ? PAGE_SIZE - 1 : 0);
+}
+
+static void
+show_rotational(const void *conf, FILE *out)
+{
+	fputc(((const struct disk_conf *)conf)->rotational ? '1' : '0', out);
+}
+
+/* No cache yet, so there is nothing that FUA could pass by. */
+static void
+show_write_cache(const void *conf, FILE *out)
+{
+	(void)conf;
+	fputs("write through", out);
+}
+
+static void
+show_fua(const void *conf, FILE *out)
+{
+	(void)conf;
+	fputc('0', out);
+}
+
+/* ---- the table */
+
+#define NULL_BLK(f) ATTR_FIELD(struct disk_conf, f), .group = &null_blk
+#define QUEUE(f)    ATTR_FIELD(struct disk_conf, f), .group = &queue
+#define OWN(f)      ATTR_FIELD(struct disk_conf, f), .group = &own
+#define SHOWN(n, f) .name = #n, .type = ATTR_SHOWN, .group = &queue, .show = f
+
+const struct attr disk_attrs[] = {
+	{ NULL_BLK(size), .def = "256000", .unit = &unit_mib,
+	    .max = STORE_MAX_SIZE, .alias = { "gb", &unit_gib },
+	    .help = "capacity, rounded down to whole blocks" },
+	{ NULL_BLK(blocksize), .def = "512", .unit = &unit_bytes,
+	    .alias = { "bs" },
+	    .help = "logical block size, a power of two from 512 to 4096" },
+	{ NULL_BLK(max_sectors), .def = "0", .unit = &unit_sectors,
+	    .help = "largest request, at least 8 and a block; 0 for the "
+		    "kernel's default, 255" },
+	{ NULL_BLK(queue_mode), .def = "2", .choices = queue_modes,
+	    .help = "how the driver takes its I/O; above 2 counts as 2" },
+	{ NULL_BLK(irqmode), .def = "1", .choices = irqmodes,
+	    .help = "how a request completes; above 2 counts as 2" },
+	{ NULL_BLK(completion_nsec), .def = "10000", .unit = &unit_ns,
+	    .help = "time from the data's move to completion, with irqmode 2" },
+	{ NULL_BLK(submit_queues), .def = "1",
+	    .help =
+		"hardware queues; 0 counts as 1, more than there are workers "
+		"as that many" },
+	{ NULL_BLK(hw_queue_depth), .def = "64",
+	    .help = "tags of a hardware queue: requests in flight, at most "
+		    "10240" },
+	{ NULL_BLK(memory_backed), .def = "0",
+	    .help = "keep the data; else writes are dropped and reads are "
+		    "zeros" },
+	{ NULL_BLK(discard), .def = "0",
+	    .help = "offer discard; reset to 0 unless memory_backed" },
+	{ NULL_BLK(no_sched), .def = "0", .help = "no scheduler but none" },
+	{ NULL_BLK(virt_boundary), .def = "0",
+	    .help = "no gaps inside a request: split where data does not fill "
+		    "pages" },
+	{ NULL_BLK(fua), .def = "1",
+	    .help = "force unit access, if there is a cache to pass by" },
+	{ NULL_BLK(rotational), .def = "0",
+	    .help = "say that it is a rotating disk" },
+	{ NULL_BLK(blocking), .def = "0",
+	    .help = "the driver may sleep; 1 whenever memory_backed (no effect "
+		    "here)" },
+	{ NULL_BLK(index), .def = "0",
+	    .help = "number of the disk, given in order; writes are ignored" },
+	{ NULL_BLK(power), .def = "1",
+	    .help = "on: the disk exists and is served" },
+
+	{ QUEUE(scheduler), .def = "none", ATTR_ROWS(elevators),
+	    .check = scheduler_check, .help = "I/O scheduler" },
+	{ QUEUE(nomerges), .def = "0", .choices = nomerges, .max = 2,
+	    .help = "which merges are tried" },
+	{ QUEUE(nr_requests), .def = "0", .max = BLK_MAX_DEPTH,
+	    .help = "tags in use of a hardware queue, at least 4; 0 for all" },
+	{ QUEUE(max_sectors_kb), .def = "0", .unit = &unit_kib,
+	    .max = UINT32_MAX / 2,
+	    .help = "largest request, from 4 to max_hw_sectors_kb; 0 for what "
+		    "the hardware takes, but at most 1280" },
+	{ QUEUE(max_segments), .def = "128", .min = 1, .max = UINT16_MAX,
+	    .help = "most segments of a request" },
+	{ QUEUE(max_segment_size), .def = "0", .unit = &unit_bytes,
+	    .help =
+		"largest segment, at least a page; 0 for 65536, or no limit "
+		"with virt_boundary" },
+	{ QUEUE(seg_boundary_mask), .def = "4294967295", .min = PAGE_SIZE - 1,
+	    .help = "address bits within which a segment stays, a power of two "
+		    "less one" },
+	{ QUEUE(chunk_sectors), .def = "0", .unit = &unit_sectors,
+	    .help =
+		"no request crosses a multiple of it, which is whole blocks; "
+		"0 for none" },
+	{ QUEUE(physical_block_size), .def = "0", .unit = &unit_bytes,
+	    .max = 1 << 20,
+	    .help = "what the disk writes at once, a power of two; at least a "
+		    "blocksize" },
+	{ QUEUE(discard_max_bytes), .def = "4294966784", .unit = &unit_bytes,
+	    .max = DISCARD_MAX_BYTES,
+	    .help = "largest discard, if there is discard; 0 for none" },
+	{ QUEUE(discard_granularity), .def = "0", .unit = &unit_bytes,
+	    .max = 1 << 30,
+	    .help =
+		"discards are whole multiples of it, which is whole blocks; "
+		"at least the physical_block_size" },
+	{ QUEUE(max_discard_segments), .def = "1", .min = 1, .max = UINT16_MAX,
+	    .help = "ranges of one discard" },
+	{ QUEUE(write_zeroes_max_bytes), .def = "0", .unit = &unit_bytes,
+	    .max = DISCARD_MAX_BYTES,
+	    .help =
+		"largest write-zeroes command; 0: zeros are written as data, "
+		"as null_blk has it" },
+	{ QUEUE(iostats), .def = "1", .help = "count I/O" },
+	{ SHOWN(logical_block_size, show_blocksize),
+	    .help = "smallest I/O: the blocksize" },
+	{ SHOWN(hw_sector_size, show_blocksize), .help = "the same" },
+	{ SHOWN(minimum_io_size, show_physical),
+	    .help = "smallest I/O that does not read first" },
+	{ SHOWN(max_hw_sectors_kb, show_max_hw_sectors_kb),
+	    .help = "largest request that the driver takes" },
+	{ SHOWN(discard_max_hw_bytes, show_discard_max_hw_bytes),
+	    .help = "largest discard that the driver takes" },
+	{ SHOWN(virt_boundary_mask, show_virt_boundary_mask),
+	    .help = "address bits of the virtual boundary" },
+	{ SHOWN(rotational, show_rotational), .help = "is it a rotating disk" },
+	{ SHOWN(write_cache, show_write_cache),
+	    .help = "is there a volatile cache" },
+	{ SHOWN(fua, show_fua), .help = "does FUA pass it by" },
+
+	{ OWN(kernel), .def = "6.12", ATTR_ROWS(profiles),
+	    .help = "whose block layer is simulated" },
+	{ OWN(multipage_bvec), .def = "auto", .choices = multipage, .max = 2,
+	    .help = "may a bvec hold more than a page" },
+	{ OWN(page_order), .def = "0", .max = 9,
+	    .help = "the pages of a payload are contiguous in runs of "
+		    "2^page_order" },
+	{ OWN(plug_nsec), .def = "0", .unit = &unit_ns,
+	    .help =
+		"how long a plug may stay open to gather more; 0: until what "
+		"was read is consumed" },
+	{ OWN(memory_limit), .def = "0", .unit = &unit_bytes,
+	    .help = "most memory for the data, then writes fail with ENOSPC; 0 "
+		    "for none" },
+	{ OWN(ro), .def = "0", .help = "read only" },
+	{ OWN(description), .max = 128, .help = "text that clients may show" },
+	{},
+};

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The simulated device: a queue_ops driver that decides for each request
+ * whether, when and how it completes, and keeps the data.
+ */
+#ifndef DEV_H
+#define DEV_H
+
+#include <sys/uio.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/attr.h"
+#include "blk/blk.h"
+
+/* ---------------------------------------------------------------- page.c */
+
+/*
+ * The memory that stores live in: pages of 4 KiB, for all disks of a machine
+ * together, up to a limit.  Each cpu keeps a few at hand, so that a page
+ * costs no lock.  A page that was given up is used again only when no cpu can
+ * still be looking at it (base/epoch.h).
+ */
+struct page_pool;
+
+/* The state of a page, beside it (page_meta); store.c says what it means. */
+typedef _Atomic uint32_t page_meta_t;
+
+/* limit in bytes, 0 for none.  NULL when out of memory. */
+struct page_pool *page_pool_new(struct machine *m, uint64_t limit);
+/* No store is left, and no piece is pinned.  NULL is fine. */
+void page_pool_free(struct page_pool *p);
+
+enum { /* flags of page_alloc() */
+	PAGE_ZEROED = 1 << 0, /* else its contents are unknown */
+	PAGE_EXEMPT = 1 << 1, /* the limit does not refuse it */
+};
+
+/* A page, its meta word 0; NULL: the limit, or no memory. */
+void *page_alloc(struct page_pool *p, struct cpu *cpu, unsigned flags);
+/* Give a page back at once: nobody else can see it. */
+void page_free(struct page_pool *p, struct cpu *cpu, void *page);
+/* Give a page back once no cpu can see it any more. */
+void page_retire(struct page_pool *p, struct cpu *cpu, void *page);
+page_meta_t *page_meta(const void *page);
+
+/*
+ * For a cpu about to sleep, after epoch_leave(): the retired pages it kept
+ * become everyone's, and some that are safe by now are free.  True: call
+ * again before you sleep, there is more (1 GiB takes 0.3 s in all, so other
+ * work may go first).  Costs two loads when there is nothing to do.
+ */
+bool page_pool_idle(struct page_pool *p, struct cpu *cpu);
+
+/* Pages in use (retired ones included), in bytes; and the limit. */
+uint64_t page_pool_used(const struct page_pool *p);
+uint64_t page_pool_limit(const struct page_pool *p);
+
+/* --------------------------------------------------------------- store.c */
+
+/*
+ * The data of a disk: sparse, in bytes.  What was never written, or was
+ * discarded, reads as zeros.  Every cpu may call at any time, without a lock:
+ * accesses that overlap give per byte the one or the other.  A cpu calls
+ * between epoch_enter() and epoch_leave().
+ */
+struct store;
+
+#define STORE_MAX_SIZE (INT64_MAX - 511) /* 2^63 - 512 */
+#define STORE_MAX_CPUS 1023 /* of the machine */
+
+/*
+ * A store of `size` bytes, in blocks of `blocksize` (a power of two, 512 to
+ * 4096), that uses at most `limit` bytes of the pool (0: the pool's limit
+ * alone).  NULL when out of memory.
+ */
+struct store *store_new(struct page_pool *pool, uint64_t size,
+	uint32_t blocksize, uint64_t limit);
+/* Nobody uses it; pinned pieces stay until they are unpinned.  NULL is fine. */
+void store_free(struct store *s, struct cpu *cpu);
+
+/*
+ * The range lies within the size (asserted).  Write: 0, or -ENOSPC when
+ * memory is refused: then a prefix may have been written, each block whole or
+ * not at all.
+ */
+int store_write(struct store *s, struct cpu *cpu, uint64_t pos,
+	const char *data, uint64_t len);
+void store_read(struct store *s, struct cpu *cpu, uint64_t pos, char *data,
+	uint64_t len);
+
+/*
+ * Read without a copy: where the data lies, in at most `max` pieces; pieces
+ * adjacent in memory are joined.  Pages are pinned: a later write or discard
+ * replaces them and does not change them.  Returns the pieces used; *done is
+ * how much of `len` they cover: all of it when max >= len / 4096 + 2, except
+ * that a page which thousands have pinned already ends it early (perhaps at
+ * 0): the caller reads the rest with store_read().
+ */
+unsigned store_pin(struct store *s, struct cpu *cpu, uint64_t pos,
+	uint64_t len, struct iovec *iov, unsigned max, uint64_t *done);
+/*
+ * The pieces as store_pin() gave them, or cut at page boundaries.  Any cpu;
+ * also after store_free() of the store they came from.
+ */
+void store_unpin(struct page_pool *pool, struct cpu *cpu,
+	const struct iovec *iov, unsigned nr);
+
+/* Zeros from here on: 1 MiB that any piece of store_pin() may point into. */
+const void *store_zeros(void);
+#define STORE_ZEROS_SIZE (1u << 20)
+
+/*
+ * Give blocks back: those that the range covers whole; the bytes of the
+ * blocks at its ends are zeroed (all of the range reads as zeros after it).
+ * 0, or -ENOSPC: part of a page would have had to change that is pinned, and
+ * there was no memory for its successor; that part is left as it was.
+ */
+int store_discard(struct store *s, struct cpu *cpu, uint64_t pos,
+	uint64_t len);
+
+/*
+ * Make the range read as zeros but keep (or take) its blocks: 0 or -ENOSPC.
+ */
+int store_zero(struct store *s, struct cpu *cpu, uint64_t pos, uint64_t len);
+
+/*
+ * Is there data at pos?  *len: for how many bytes that answer holds, at most
+ * what it was on entry (at least 1), and at least 1.  A page takes some 25 ns
+ * to pass, a hole no time: the caller bounds *len.
+ */
+bool store_extent(struct store *s, struct cpu *cpu, uint64_t pos,
+	uint64_t *len);
+
+/*
+ * Blocks that hold data, and bytes of memory used (pages and the tree's, not
+ * pages that were replaced or discarded but are still pinned or waited for:
+ * those are only the pool's).  Exact while nobody writes.
+ */
+uint64_t store_blocks(const struct store *s);
+uint64_t store_memory(const struct store *s);
+
+/* --------------------------------------------------------------- attrs.c */
+
+enum {
+	NULL_Q_BIO,
+	NULL_Q_RQ,
+	NULL_Q_MQ
+};
+enum {
+	NULL_IRQ_NONE,
+	NULL_IRQ_SOFTIRQ,
+	NULL_IRQ_TIMER
+};
+
+#define MULTIPAGE_AUTO    2u
+#define DISCARD_MAX_BYTES (UINT64_C(0xffffffff) >> 9 << 9) /* of one command \
+							    */
+
+/* Every setting of a disk; disk_attrs[] describes each field. */
+struct disk_conf {
+	/* null_blk's, by its names */
+	uint64_t size; /* bytes */
+	uint32_t blocksize;
+	uint32_t max_sectors;
+	uint32_t queue_mode;
+	uint32_t irqmode;
+	uint64_t completion_nsec;
+	uint32_t submit_queues;
+	uint32_t hw_queue_depth;
+	uint32_t index;
+	bool memory_backed;
+	bool discard;
+	bool no_sched;
+	bool blocking;
+	bool virt_boundary;
+	bool fua;
+	bool rotational;
+	bool power;
+
+	/* /sys/block/X/queue's, by its names */
+	const struct elevator_type *scheduler;
+	uint32_t nomerges;
+	uint32_t nr_requests;    /* 0: all tags */
+	uint32_t max_sectors_kb; /* 0: what the hardware takes */
+	uint32_t max_segments;
+	uint32_t max_segment_size; /* 0: the kernel's default */
+	uint64_t seg_boundary_mask;
+	uint32_t chunk_sectors;
+	uint32_t physical_block_size; /* 0: the blocksize */
+	uint64_t discard_max_bytes;
+	uint32_t discard_granularity; /* 0: the blocksize */
+	uint32_t max_discard_segments;
+	uint64_t write_zeroes_max_bytes;
+	bool iostats;
+
+	/* our own */
+	const struct profile *kernel;
+	uint32_t multipage_bvec; /* 0, 1, or MULTIPAGE_AUTO */
+	uint32_t page_order;
+	uint64_t plug_nsec;
+	uint64_t memory_limit; /* bytes; 0: none */
+	bool ro;
+	char *description; /* NULL: none */
+};
+
+extern const struct attr disk_attrs[];
+
+/* ---------------------------------------------------------------- disk.c */
+
+#define DISK_NAME_LEN 32 /* with its NUL */
+
+struct disk {
+	char name[DISK_NAME_LEN];
+	struct disk_conf set;  /* as it was set; owns its texts */
+	struct disk_conf conf; /* in force while on; borrows them */
+	struct machine *machine;
+	struct page_pool *pool;
+	struct queue *queue; /* NULL while the power is off */
+	struct store *store; /* NULL: not memory-backed, or never powered */
+	uint64_t on_ns;      /* when the power came on */
+};
+
+/*
+ * A disk with null_blk's defaults, off.  The name has 1 to 31 bytes.  NULL
+ * when out of memory.  Its settings go to d->set: attr_set(disk_attrs,
+ * &d->set, ...), or attr_copy().
+ */
+struct disk *
+disk_new(const char *name, struct machine *m, struct page_pool *pool);
+/* Nothing is in flight.  NULL is fine. */
+void disk_free(struct disk *d);
+
+/*
+ * What null_blk and the block layer do with settings at power-on: *conf is
+ * what is in force then (settings that were left to the kernel are filled
+ * in), *queue what the queue is made from.  As in null_blk, hw_queue_depth
+ * and max_sectors still read as they were set; *queue has them clamped.  0,
+ * or -errno with a sentence in `err` that names the attribute, the value and
+ * what is allowed.
+ */
+int disk_check(const struct disk_conf *set, unsigned nr_cpus,
+    struct disk_conf *conf, struct queue_conf *queue, char *err, size_t errlen);
+
+/* max_hw_sectors: what the driver takes, in whole blocks. */
+uint32_t disk_max_hw_sectors(const struct disk_conf *conf);
+
+/*
+ * Power on: d->set is checked, d->conf holds what is in force, and the queue
+ * and the store are made.  0, or -errno with a sentence in `err`.  On when
+ * on: 0.
+ */
+int disk_power_on(struct disk *d, uint64_t now, char *err, size_t errlen);
+
+/* What its attributes read as: in force while on, as set while off. */
+static inline const struct disk_conf *
+disk_shown(const struct disk *d)
+{
+	return d->queue != NULL ? &d->conf : &d->set;
+}
+
+/* Its size in bytes, while it is on. */
+static inline uint64_t
+disk_size(const struct disk *d)
+{
+	return d->conf.size;
+}
+
+/* --------------------------------------------------------------- model.c */
+
+/* What a stage says of a request. */
+enum verdict {
+	STAGE_NEXT,    /* the next stage may have it */
+	STAGE_END,     /* it ends with rq->error */
+	STAGE_REQUEUE, /* not now: come back */
+	STAGE_LOST,    /* never complete it */
+};
+
+struct stage {
+	const char *name;
+	enum verdict (*run)(
+	    struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
+};
+
+extern const struct stage stages[]; /* the order of the physics; ends with {} */
+extern const struct queue_ops disk_queue_ops;
+
+#endif

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A disk: its settings, and what null_blk and the block layer make of them
+ * when the power comes on.  As there, a value is parsed when it is set and
+ * refused or clamped at power-on, together with the others.
+ */
+#include "dev/dev.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MIN_BLOCKSIZE   512u
+#define MAX_BLOCKSIZE   4096u
+#define MIN_NR_REQUESTS 4u   /* BLKDEV_MIN_RQ */
+#define BIO_NR_REQUESTS 128u /* what sysfs shows where there are no tags */
+#define PAGE_SECTORS    (PAGE_SIZE >> SECTOR_SHIFT)
+
+static uint32_t
+min(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint32_t
+max(uint32_t a, uint32_t b)
+{
+	return a > b ? a : b;
+}
+
+static bool
+is_power_of_two(uint64_t n)
+{
+	return n != 0 && (n & (n - 1)) == 0;
+}
+
+/* At least 1, so that settings not yet checked can be shown. */
+static uint32_t
+block_sectors(const struct disk_conf *c)
+{
+	return max(c->blocksize >> SECTOR_SHIFT, 1);
+}
+
+uint32_t
+disk_max_hw_sectors(const struct disk_conf *c)
+{
+	uint32_t hw = c->max_sectors;
+
+	if (hw == 0)
+		hw = BLK_SAFE_MAX_SECTORS;
+	return hw - hw % block_sectors(c);
+}
+
+/* ---- what power-on checks, a step each: 0, or refuse() */
+
+/* null_validate_conf() */
+static int
+check_driver(struct disk_conf *c, unsigned nr_cpus, char *err, size_t errlen)
+{
+	if (c->queue_mode == NULL_Q_RQ)
+		return refuse(err, errlen, -EINVAL,
+		    "queue_mode: 1: the legacy path is no longer available; "
+		    "allowed: 0 (bio), 2 (mq)");
+	/* 6.12 dropped the clamp together with the bio path: 3 stays 3 */
+	if (c->kernel->bio_queue_mode)
+		c->queue_mode = min(c->queue_mode, NULL_Q_MQ);
+	else if (c->queue_mode == NULL_Q_BIO)
+		c->queue_mode = NULL_Q_MQ;
+	c->irqmode = min(c->irqmode, NULL_IRQ_TIMER);
+	c->submit_queues =
+	    min(max(c->submit_queues, 1), min(nr_cpus, BLK_MAX_HW_QUEUES));
+	if (c->memory_backed)
+		c->blocking = true;
+	else
+		c->discard = false;
+	if (c->hw_queue_depth == 0)
+		return refuse(err, errlen, -EINVAL,
+		    "hw_queue_depth: 0: allowed: 1 to %u", BLK_MAX_DEPTH);
+	return 0;
+}
+
+/*
+ * Blocks.  A blocksize of 0 is 512 to the block layer of 6.12 and stays 0 in
+ * its null_blk, whose loops then do not end; 6.1 refuses it, and so do we.
+ */
+static int
+check_blocks(struct disk_conf *c, char *err, size_t errlen)
+{
+	if (!is_power_of_two(c->blocksize) || c->blocksize < MIN_BLOCKSIZE ||
+	    c->blocksize > MAX_BLOCKSIZE)
+		return refuse(err, errlen, -EINVAL,
+		    "blocksize: %" PRIu32
+		    ": allowed: a power of two from %u to %u",
+		    c->blocksize, MIN_BLOCKSIZE, MAX_BLOCKSIZE);
+	c->size -= c->size % c->blocksize;
+	if (c->physical_block_size == 0)
+		c->physical_block_size = c->blocksize;
+	if (!is_power_of_two(c->physical_block_size))
+		return refuse(err, errlen, -EINVAL,
+		    "queue/physical_block_size: %" PRIu32
+		    ": allowed: a power of two",
+		    c->physical_block_size);
+	c->physical_block_size = max(c->physical_block_size, c->blocksize);
+	if (c->chunk_sectors % block_sectors(c) != 0)
+		return refuse(err, errlen, -EINVAL,
+		    "queue/chunk_sectors: %" PRIu32
+		    ": allowed: a multiple of %" PRIu32 " (a block)",
+		    c->chunk_sectors, block_sectors(c));
+	return 0;
+}
+
+/* max_sectors is the driver's limit, max_sectors_kb the user's below it. */
+static int
+check_max_sectors(struct disk_conf *c, char *err, size_t errlen)
+{
+	uint32_t hw, soft, least = max(PAGE_SECTORS, block_sectors(c));
+
+	if (c->max_sectors != 0 && c->max_sectors < least)
+		return refuse(err, errlen, -EINVAL,
+		    "max_sectors: %" PRIu32 ": allowed: 0, or at least %" PRIu32
+		    " (a page and a block)",
+		    c->max_sectors, least);
+	hw = disk_max_hw_sectors(c);
+	if (c->max_sectors_kb != 0 &&
+	    (c->max_sectors_kb < least / 2 || c->max_sectors_kb > hw / 2))
+		return refuse(err, errlen, -EINVAL,
+		    "queue/max_sectors_kb: %" PRIu32 ": allowed: %" PRIu32
+		    " to %" PRIu32 " (max_hw_sectors_kb)",
+		    c->max_sectors_kb, least / 2, hw / 2);
+	if (c->max_sectors_kb != 0)
+		soft = c->max_sectors_kb * 2;
+	else
+		soft = min(hw, BLK_DEF_MAX_SECTORS);
+	soft -= soft % block_sectors(c);
+	c->max_sectors_kb = soft / 2;
+	return 0;
+}
+
+static int
+check_segments(struct disk_conf *c, char *err, size_t errlen)
+{
+	if (c->max_segment_size == 0)
+		c->max_segment_size = c->virt_boundary ? UINT32_MAX : 65536;
+	if (c->max_segment_size < PAGE_SIZE)
+		return refuse(err, errlen, -EINVAL,
+		    "queue/max_segment_size: %" PRIu32
+		    ": allowed: 0, or at least %u (a page)",
+		    c->max_segment_size, PAGE_SIZE);
+	if ((c->seg_boundary_mask & (c->seg_boundary_mask + 1)) != 0)
+		return refuse(err, errlen, -EINVAL,
+		    "queue/seg_boundary_mask: %" PRIu64
+		    ": allowed: a power of two less one",
+		    c->seg_boundary_mask);
+	return 0;
+}
+
+static int
+check_discard(struct disk_conf *c, char *err, size_t errlen)
+{
+	uint64_t zeroes = c->write_zeroes_max_bytes;
+
+	if (zeroes != 0 && zeroes < c->blocksize)
+		return refuse(err, errlen, -EINVAL,
+		    "queue/write_zeroes_max_bytes: %" PRIu64
+		    ": allowed: 0, or at least a block (%" PRIu32 ")",
+		    zeroes, c->blocksize);
+	c->write_zeroes_max_bytes -= zeroes % c->blocksize;
+	if (!c->discard) {
+		c->discard_max_bytes = 0;
+		c->discard_granularity = 0;
+		return 0;
+	}
+	if (c->discard_granularity % c->blocksize != 0)
+		return refuse(err, errlen, -EINVAL,
+		    "queue/discard_granularity: %" PRIu32
+		    ": allowed: a multiple of %" PRIu32 " (a block)",
+		    c->discard_granularity, c->blocksize);
+	c->discard_granularity =
+	    max(c->discard_granularity, c->physical_block_size);
+	if (c->discard_max_bytes != 0 &&
+	    c->discard_max_bytes < c->discard_granularity)
+		return refuse(err, errlen, -EINVAL,
+		    "queue/discard_max_bytes: %" PRIu64
+		    ": allowed: 0, or at least the granularity (%" PRIu32 ")",
+		    c->discard_max_bytes, c->discard_granularity);
+	c->discard_max_bytes -= c->discard_max_bytes % SECTOR_SIZE;
+	return 0;
+}
+
+/* Tags and the scheduler; a bio path has neither, and counts nothing. */
+static int
+check_tags(struct disk_conf *c, char *err, size_t errlen)
+{
+	uint32_t depth = min(c->hw_queue_depth, BLK_MAX_DEPTH);
+
+	if (c->queue_mode == NULL_Q_BIO) {
+		c->nr_requests = BIO_NR_REQUESTS;
+		c->iostats = false;
+		return 0;
+	}
+	if (c->no_sched && strcmp(c->scheduler->name, "none") != 0)
+		return refuse(err, errlen, -EINVAL,
+		    "queue/scheduler: %s: allowed: none, as no_sched is set",
+		    c->scheduler->name);
+	if (c->nr_requests == 0)
+		c->nr_requests = depth;
+	c->nr_requests = max(c->nr_requests, min(MIN_NR_REQUESTS, depth));
+	if (c->nr_requests > depth)
+		return refuse(err, errlen, -EINVAL,
+		    "queue/nr_requests: %" PRIu32
+		    ": allowed: at most hw_queue_depth (%" PRIu32 ")",
+		    c->nr_requests, depth);
+	return 0;
+}
+
+/* ---- what is made of them */
+
+static void
+fill_limits(
+    const struct disk_conf *set, const struct disk_conf *c, struct limits *lim)
+{
+	limits_init(lim);
+	lim->logical_block_size = c->blocksize;
+	lim->physical_block_size = c->physical_block_size;
+	/* left alone it may be odd, 255; written as KiB it never is */
+	lim->max_sectors = c->max_sectors_kb * 2;
+	if (set->max_sectors_kb == 0)
+		lim->max_sectors =
+		    min(disk_max_hw_sectors(c), BLK_DEF_MAX_SECTORS);
+	lim->max_segments = c->max_segments;
+	lim->max_segment_size = c->max_segment_size;
+	lim->seg_boundary_mask = c->seg_boundary_mask;
+	lim->virt_boundary_mask = c->virt_boundary ? PAGE_SIZE - 1 : 0;
+	lim->chunk_sectors = c->chunk_sectors;
+	lim->max_discard_sectors =
+	    (uint32_t)(c->discard_max_bytes >> SECTOR_SHIFT);
+	lim->max_discard_segments = c->max_discard_segments;
+	lim->discard_granularity = c->discard_granularity;
+	lim->max_write_zeroes_sectors =
+	    (uint32_t)(c->write_zeroes_max_bytes >> SECTOR_SHIFT);
+	lim->rotational = c->rotational;
+}
+
+static void
+fill_queue(const struct disk_conf *set, const struct disk_conf *c,
+    struct queue_conf *queue)
+{
+	*queue = (struct queue_conf){
+		.profile = c->kernel,
+		.nr_hw_queues = c->submit_queues,
+		.depth = min(c->hw_queue_depth, BLK_MAX_DEPTH),
+		.nr_requests = c->nr_requests,
+		.nomerges = c->nomerges,
+		.multipage = c->multipage_bvec == MULTIPAGE_AUTO
+				 ? c->kernel->multipage
+				 : c->multipage_bvec != 0,
+		.bio_based = c->queue_mode == NULL_Q_BIO,
+		.iostats = c->iostats,
+	};
+	if (queue->bio_based)
+		queue->nr_requests = 0;
+	fill_limits(set, c, &queue->limits);
+}
+
+int
+disk_check(const struct disk_conf *set, unsigned nr_cpus,
+    struct disk_conf *conf, struct queue_conf *queue, char *err, size_t errlen)
+{
+	int ret;
+
+	*conf = *set;
+	ret = check_driver(conf, nr_cpus, err, errlen);
+	if (ret == 0)
+		ret = check_blocks(conf, err, errlen);
+	if (ret == 0)
+		ret = check_max_sectors(conf, err, errlen);
+	if (ret == 0)
+		ret = check_segments(conf, err, errlen);
+	if (ret == 0)
+		ret = check_discard(conf, err, errlen);
+	if (ret == 0)
+		ret = check_tags(conf, err, errlen);
+	if (ret == 0)
+		fill_queue(set, conf, queue);
+	return ret;
+}
+
+/* ---- the disk */
+
+struct disk *
+disk_new(const char *name, struct machine *m, struct page_pool *pool)
+{
+	struct disk *d = calloc(1, sizeof(*d));
+
+	assert(name[0] != '\0');
+	assert(strlen(name) < sizeof(d->name));
+	if (d == NULL)
+		return NULL;
+	memcpy(d->name, name, strlen(name) + 1);
+	d->machine = m;
+	d->pool = pool;
+	if (attr_init(disk_attrs, &d->set) != 0) {
+		free(d);
+		return NULL;
+	}
+	return d;
+}
+
+void
+disk_free(struct disk *d)
+{
+	if (d == NULL)
+		return;
+	queue_free(d->queue);
+	if (d->store != NULL)
+		store_free(d->store, &d->machine->cpu[0]);
+	attr_fini(disk_attrs, &d->set);
+	free(d);
+}
+
+int
+disk_power_on(struct disk *d, uint64_t now, char *err, size_t errlen)
+{
+	struct queue_conf queue;
+	int ret;
+
+	if (d->queue != NULL)
+		return 0;
+	ret = disk_check(
+	    &d->set, d->machine->nr_cpus, &d->conf, &queue, err, errlen);
+	if (ret != 0)
+		return ret;
+	if (d->conf.memory_backed && d->conf.size > 0) {
+		d->store = store_new(d->pool, d->conf.size, d->conf.blocksize,
+		    d->conf.memory_limit);
+		if (d->store == NULL)
+			return refuse(err, errlen, -ENOMEM,
+			    "size: no memory for the store");
+	}
+	ret = queue_new(&d->queue, d->machine, &disk_queue_ops, d, &queue);
+	if (ret != 0) {
+		if (d->store != NULL)
+			store_free(d->store, &d->machine->cpu[0]);
+		d->store = NULL;
+		d->queue = NULL;
+		return refuse(err, errlen, ret,
+		    "hw_queue_depth: %" PRIu32 ": no memory for its requests",
+		    d->conf.hw_queue_depth);
+	}
+	d->conf.power = true;
+	d->on_ns = now;
+	return 0;
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the device does with a request.  It walks the stages in the order of
+ * the table, which is the order of the physics: each may let it pass, end it,
+ * put it off or lose it.  The last one moves the data.  Then the request
+ * completes as irqmode has it, now or later.
+ */
+#include "dev/dev.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a read was answered with, until its reply is sent. */
+struct pins {
+	struct page_pool *pool; /* whose pages they are; */
+	char *copy;             /* or else the memory that they lie in */
+	unsigned nr, max;
+	struct iovec iov[];
+};
+
+/* ---- the store stage */
+
+/*
+ * Room for every piece that a read can come in: a piece ends where a page of
+ * the store does, and where a bvec does.
+ */
+static struct pins *
+pins_new(struct disk *d, const struct bio *bio)
+{
+	uint64_t first = bio->pos / PAGE_SIZE;
+	uint64_t last = (bio->pos + bio->bytes) / PAGE_SIZE;
+	unsigned max = bio->nr_bv + (unsigned)(last - first) + 1;
+	struct pins *pins;
+
+	pins = malloc(sizeof(*pins) + max * sizeof(pins->iov[0]));
+	if (pins == NULL)
+		return NULL;
+	pins->pool = d->pool;
+	pins->copy = NULL;
+	pins->nr = 0;
+	pins->max = max;
+	return pins;
+}
+
+static void
+pins_free(struct pins *pins, struct cpu *cpu)
+{
+	if (pins->copy == NULL)
+		store_unpin(pins->pool, cpu, pins->iov, pins->nr);
+	free(pins->copy);
+	free(pins);
+}
+
+/* bio->unpin: the reply was sent. */
+static void
+unpin(struct bio *bio, struct cpu *cpu)
+{
+	pins_free(
+	    (struct pins *)((char *)bio->iov - offsetof(struct pins, iov)),
+	    cpu);
+}
+
+static void
+add_piece(struct pins *pins, const void *base, uint64_t len)
+{
+	assert(pins->nr < pins->max);
+	pins->iov[pins->nr++] = (struct iovec){ (void *)base, len };
+}
+
+/* A disk without memory reads as zeros: point at those there are. */
+static void
+add_zeros(struct pins *pins, uint64_t len)
+{
+	for (; len > STORE_ZEROS_SIZE; len -= STORE_ZEROS_SIZE)
+		add_piece(pins, store_zeros(), STORE_ZEROS_SIZE);
+	add_piece(pins, store_zeros(), len);
+}
+
+/*
+ * Point at the store's own memory.  Pieces are made per bvec and never joined
+ * across two: so the iovecs of the reply are what multipage bvecs, or single
+ * pages, make of it.  False: a page has all the pins it can bear.
+ */
+static bool
+pin_bvecs(
+    struct pins *pins, struct disk *d, const struct bio *bio, struct cpu *cpu)
+{
+	struct bvec_iter it = {};
+	uint64_t pos = bio->pos, done;
+	struct bvec bv;
+
+	for (; bio_next_bvec(bio, &it, &bv); pos += bv.len) {
+		if (d->store == NULL) {
+			add_zeros(pins, bv.len);
+			continue;
+		}
+		pins->nr += store_pin(d->store, cpu, pos, bv.len,
+		    pins->iov + pins->nr, pins->max - pins->nr, &done);
+		if (done < bv.len)
+			return false;
+	}
+	return true;
+}
+
+/* The same data in memory of our own, in a piece a bvec. */
+static bool
+copy_bvecs(
+    struct pins *pins, struct disk *d, const struct bio *bio, struct cpu *cpu)
+{
+	struct bvec_iter it = {};
+	struct bvec bv;
+	char *to;
+
+	store_unpin(pins->pool, cpu, pins->iov, pins->nr);
+	pins->nr = 0;
+	to = pins->copy = malloc(bio->bytes);
+	if (to == NULL)
+		return false;
+	store_read(d->store, cpu, bio->pos, to, bio->bytes);
+	for (; bio_next_bvec(bio, &it, &bv); to += bv.len)
+		add_piece(pins, to, bv.len);
+	return true;
+}
+
+static int
+read_pinned(struct disk *d, struct bio *bio, struct cpu *cpu)
+{
+	struct pins *pins = pins_new(d, bio);
+
+	if (pins == NULL)
+		return -ENOMEM;
+	if (!pin_bvecs(pins, d, bio, cpu) && !copy_bvecs(pins, d, bio, cpu)) {
+		pins_free(pins, cpu);
+		return -ENOMEM;
+	}
+	bio->iov = pins->iov;
+	bio->nr_iov = pins->nr;
+	bio->unpin = unpin;
+	return 0;
+}
+
+static void
+read_copied(struct disk *d, const struct bio *bio, struct cpu *cpu)
+{
+	struct bvec_iter it = {};
+	uint64_t pos = bio->pos;
+	struct bvec bv;
+
+	while (bio_next_bvec(bio, &it, &bv)) {
+		if (d->store == NULL)
+			memset(bv.base, 0, bv.len);
+		else
+			store_read(d->store, cpu, pos, bv.base, bv.len);
+		pos += bv.len;
+	}
+}
+
+/* A bio's bvecs all have memory, or none has. */
+static int
+read_bio(struct disk *d, struct bio *bio, struct cpu *cpu)
+{
+	struct bvec_iter it = {};
+	struct bvec bv;
+
+	if (bio_next_bvec(bio, &it, &bv) && bv.base == NULL)
+		return read_pinned(d, bio, cpu);
+	read_copied(d, bio, cpu);
+	return 0;
+}
+
+static int
+write_bio(struct disk *d, const struct bio *bio, struct cpu *cpu)
+{
+	struct bvec_iter it = {};
+	uint64_t pos = bio->pos;
+	struct bvec bv;
+	int ret = 0;
+
+	if (d->store == NULL)
+		return 0;
+	while (ret == 0 && bio_next_bvec(bio, &it, &bv)) {
+		ret = store_write(d->store, cpu, pos, bv.base, bv.len);
+		pos += bv.len;
+	}
+	return ret;
+}
+
+static int
+discard_bio(struct disk *d, const struct bio *bio, struct cpu *cpu)
+{
+	if (d->store != NULL)
+		store_discard(d->store, cpu, bio->pos, bio->bytes);
+	return 0;
+}
+
+static int
+zero_bio(struct disk *d, const struct bio *bio, struct cpu *cpu)
+{
+	if (d->store == NULL)
+		return 0;
+	if ((bio->flags & REQ_NOUNMAP) == 0)
+		return discard_bio(d, bio, cpu);
+	return store_zero(d->store, cpu, bio->pos, bio->bytes);
+}
+
+static int
+move_bio(struct disk *d, struct bio *bio, struct cpu *cpu)
+{
+	switch ((enum req_op)bio->op) {
+	case REQ_OP_READ: return read_bio(d, bio, cpu);
+	case REQ_OP_WRITE: return write_bio(d, bio, cpu);
+	case REQ_OP_DISCARD: return discard_bio(d, bio, cpu);
+	case REQ_OP_WRITE_ZEROES: return zero_bio(d, bio, cpu);
+	case REQ_OP_FLUSH:
+	case REQ_OP_NR: break;
+	}
+	return 0;
+}
+
+/* As in null_blk, the first error ends the request with all of its bios. */
+static enum verdict
+store_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)
+{
+	struct bio *bio;
+
+	(void)now;
+	STAILQ_FOREACH(bio, &rq->bios, link) {
+		rq->error = move_bio(d, bio, cpu);
+		if (rq->error != 0)
+			return STAGE_END;
+	}
+	return STAGE_NEXT;
+}
+
+const struct stage stages[] = {
+	{ .name = "store", .run = store_stage },
+	{},
+};
+
+/* ---- the driver */
+
+static enum verdict
+walk_stages(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)
+{
+	enum verdict v = STAGE_NEXT;
+
+	for (const struct stage *s = stages; s->name != NULL; s++) {
+		v = s->run(d, rq, cpu, now);
+		if (v != STAGE_NEXT)
+			break;
+	}
+	return v;
+}
+
+static void
+complete(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)
+{
+	switch (d->conf.irqmode) {
+	case NULL_IRQ_NONE: rq_complete(rq, cpu, now); return;
+	case NULL_IRQ_SOFTIRQ: rq_complete_softirq(rq, cpu); return;
+	default: rq_complete_after(rq, cpu, d->conf.completion_nsec); return;
+	}
+}
+
+static int
+disk_queue_rq(struct request *rq, struct cpu *cpu, uint64_t now)
+{
+	struct disk *d = rq->ctx->queue->driver;
+	enum verdict v = walk_stages(d, rq, cpu, now);
+
+	if (v == STAGE_REQUEUE)
+		return -EBUSY;
+	if (v == STAGE_LOST)
+		return 0;
+	rq_moved(rq, cpu);
+	complete(d, rq, cpu, now);
+	return 0;
+}
+
+const struct queue_ops disk_queue_ops = {
+	.queue_rq = disk_queue_rq,
+};

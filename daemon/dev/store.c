@@ -1,0 +1,855 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A tree of pages, 512 to a node, as high as the size needs:
+ *
+ *	root -> node -> node -> page
+ *
+ * A node is a page of the pool too, filled with atomic pointers; a link is
+ * the place of such a pointer (or of the root), and the page that holds a link
+ * is its node.  Nodes and pages appear with one compare-and-swap of a link
+ * and leave with another; then they are retired, so that whoever found them
+ * in this turn (base/epoch.h) may still look at them.
+ *
+ * Of a node, the meta word counts the links in use.  With the last one it
+ * turns DEAD: nothing may be linked in it any more, and it is unlinked.
+ *
+ * Of a page, the meta word says:
+ *
+ *	 31    30 .... 23  22 ....... 13  12 ........ 0
+ *	DEAD   valid: a    writers: cpus  pins: replies
+ *	       bit for     changing it    that show it
+ *	       512 bytes   in place
+ *
+ * - Bytes that are not valid are zero, so a read need not know.
+ * - A page in the tree has a valid bit.  With its last one, it leaves.
+ * - Who changes a page becomes a writer, which no page with a pin allows, and
+ *   then makes sure that the page is still linked.
+ * - A page with a pin is replaced: who wants to change it pins it as well,
+ *   waits until the writers of before are gone, and has a page that nobody
+ *   changes.  The copy, changed, takes its link, if it is still there.
+ * - Then the page is DEAD, which comes after it was unlinked: no writer and
+ *   no pin may be added, and the last pin that goes retires it.
+ *
+ * Nobody waits for another but the one who replaces, for a copy of at most a
+ * page by each writer; all the others look again when they lost a race.
+ */
+#include "dev/dev.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NODE_SHIFT 9
+#define NODE_LINKS (1u << NODE_SHIFT)
+#define MAX_HEIGHT 6u /* 54 bits; 2^63 bytes have 51 bits of pages */
+
+#define PIN         1u
+#define PINS        0x00001fffu
+#define WRITER      0x00002000u
+#define WRITERS     0x007fe000u
+#define VALID       0x7f800000u
+#define VALID_SHIFT 23
+#define DEAD        0x80000000u
+
+#define MAX_SHOWN (PINS - STORE_MAX_CPUS) /* the rest: who replaces */
+#define MAX_SPIN  100u /* rounds before others get the processor */
+
+_Static_assert(WRITERS / WRITER == STORE_MAX_CPUS, "a writer a cpu");
+
+struct node {
+	_Atomic(void *) link[NODE_LINKS];
+};
+
+struct store {
+	struct page_pool *pool;
+	uint64_t size;
+	uint64_t max_pages;
+	uint32_t blocksize;
+	unsigned height;                        /* levels of nodes */
+	_Alignas(64) _Atomic(void *) root;      /* read by all, always */
+	_Alignas(64) _Atomic uint64_t nr_pages; /* nodes, too */
+	_Atomic int64_t nr_valid;               /* of 512 bytes */
+};
+
+/* The way to a page, or to where there is no way on. */
+struct path {
+	uint64_t index; /* of the page */
+	unsigned level; /* of its last link: 0 for a page's */
+	_Atomic(void *) *link[MAX_HEIGHT + 1]; /* by level; the root's is top */
+};
+
+/* A change of one page. */
+struct change {
+	uint64_t index;
+	unsigned offset;
+	unsigned len;
+	const char *data; /* NULL: zeros */
+	uint32_t set;     /* valid bits */
+	uint32_t clear;
+};
+
+/*
+ * Never written, so the kernel shows one page of zeros all over it and no
+ * memory is used.
+ */
+static char zeros[STORE_ZEROS_SIZE] __attribute__((aligned(PAGE_SIZE)));
+
+/*
+ * The bytes of users.  Accesses that overlap race here, and may: a function
+ * of its own, for tests/tsan.supp.
+ */
+static __attribute__((noinline)) void
+move_data(void *to, const void *from, size_t len)
+{
+	if (from != NULL)
+		memcpy(to, from, len);
+	else
+		memset(to, 0, len);
+}
+
+/* ------------------------------------------------------------- accounts */
+
+static void
+count_valid(struct store *s, uint32_t more, uint32_t less)
+{
+	int nr =
+	    __builtin_popcount(more & VALID) - __builtin_popcount(less & VALID);
+
+	if (nr != 0)
+		atomic_fetch_add_explicit(
+		    &s->nr_valid, nr, memory_order_relaxed);
+}
+
+static void *
+take_page(struct store *s, struct cpu *cpu, unsigned flags)
+{
+	void *page = NULL;
+
+	if (atomic_fetch_add(&s->nr_pages, 1) < s->max_pages ||
+	    (flags & PAGE_EXEMPT))
+		page = page_alloc(s->pool, cpu, flags);
+	if (page == NULL)
+		atomic_fetch_sub(&s->nr_pages, 1);
+	return page;
+}
+
+/* Nobody else has seen it. */
+static void
+give_page(struct store *s, struct cpu *cpu, void *page)
+{
+	atomic_fetch_sub(&s->nr_pages, 1);
+	page_free(s->pool, cpu, page);
+}
+
+/* ----------------------------------------------------------------- tree */
+
+static _Atomic(void *) *
+node_link(void *node, uint64_t index, unsigned level)
+{
+	return &((struct node *)node)
+		    ->link[index >> level * NODE_SHIFT & (NODE_LINKS - 1)];
+}
+
+/* The page that this lies in: of a link, its node. */
+static void *
+page_of(const volatile void *p)
+{
+	return (void *)((uintptr_t)p & ~(uintptr_t)(PAGE_SIZE - 1));
+}
+
+/* The page, or NULL and where the way ends. */
+static void *
+find(struct store *s, uint64_t index, struct path *path)
+{
+	unsigned level = s->height;
+	_Atomic(void *) *link = &s->root;
+	void *child;
+
+	path->index = index;
+	for (;;) {
+		path->link[level] = link;
+		child = atomic_load(link);
+		if (level == 0 || child == NULL)
+			break;
+		level--;
+		link = node_link(child, index, level);
+	}
+	path->level = level;
+	return child;
+}
+
+/* Where the page ends, or the hole, that find() found for pos; at most end. */
+static uint64_t
+found_end(
+    const struct store *s, const struct path *path, uint64_t pos, uint64_t end)
+{
+	unsigned shift = PAGE_SHIFT + path->level * NODE_SHIFT;
+	uint64_t next;
+
+	if (path->level == s->height)
+		return end;
+	next = ((pos >> shift) + 1) << shift;
+	return next < end ? next : end;
+}
+
+/* Count one more link in the node of this one.  False: the node is dead. */
+static bool
+node_hold(_Atomic(void *) *link)
+{
+	page_meta_t *meta = page_meta(page_of(link));
+	uint32_t old = atomic_load(meta);
+
+	do {
+		if (old == DEAD)
+			return false;
+	} while (!atomic_compare_exchange_weak(meta, &old, old + 1));
+	return true;
+}
+
+static void node_unlink(
+    struct store *s, struct cpu *cpu, const struct path *path, unsigned level);
+
+/* The path's link of this level is not in use any more. */
+static void
+node_put(
+    struct store *s, struct cpu *cpu, const struct path *path, unsigned level)
+{
+	page_meta_t *meta;
+	uint32_t old, new;
+
+	if (level == s->height)
+		return; /* the root is in no node */
+	meta = page_meta(page_of(path->link[level]));
+	old = atomic_load(meta);
+	do {
+		new = old == 1 ? DEAD : old - 1;
+	} while (!atomic_compare_exchange_weak(meta, &old, new));
+	if (new == DEAD)
+		node_unlink(s, cpu, path, level);
+}
+
+/* The node of the path's link is dead: whoever gets here first unlinks it. */
+static void
+node_unlink(
+    struct store *s, struct cpu *cpu, const struct path *path, unsigned level)
+{
+	void *node = page_of(path->link[level]), *expected = node;
+
+	if (!atomic_compare_exchange_strong(
+		path->link[level + 1], &expected, NULL))
+		return;
+	atomic_fetch_sub(&s->nr_pages, 1);
+	page_retire(s->pool, cpu, node);
+	node_put(s, cpu, path, level + 1);
+}
+
+/*
+ * Link a page where find() found none.  The nodes that are missing come
+ * first, one in the other and the page in the last: all of it appears at
+ * once, and no node is ever empty.  0, -ENOSPC, or -EAGAIN: somebody else was
+ * there; the page is not linked then.
+ */
+static int
+link_page(struct store *s, struct cpu *cpu, const struct path *path, void *page)
+{
+	_Atomic(void *) *link = path->link[path->level];
+	void *child = page, *node, *expected = NULL;
+	int err = -EAGAIN;
+	unsigned level;
+
+	for (level = 0; level < path->level; level++) {
+		node = take_page(s, cpu, PAGE_ZEROED);
+		if (node == NULL) {
+			err = -ENOSPC;
+			goto fail;
+		}
+		atomic_init(node_link(node, path->index, level), child);
+		atomic_init(page_meta(node), 1);
+		child = node;
+	}
+
+	if (level < s->height && !node_hold(link)) {
+		node_unlink(s, cpu, path, level);
+		goto fail;
+	}
+	if (atomic_compare_exchange_strong(link, &expected, child))
+		return 0;
+	node_put(s, cpu, path, level);
+fail:
+	while (level-- > 0) {
+		node = child;
+		child = *node_link(node, path->index, level);
+		give_page(s, cpu, node);
+	}
+	return err;
+}
+
+/* ---------------------------------------------------------------- pages */
+
+/* 0, -EAGAIN: dead, look again; or -EBUSY: it has `max` pins. */
+static int
+page_pin(void *page, uint32_t max)
+{
+	page_meta_t *meta = page_meta(page);
+	uint32_t old = atomic_load(meta);
+
+	do {
+		if (old & DEAD)
+			return -EAGAIN;
+		if ((old & PINS) >= max)
+			return -EBUSY;
+	} while (!atomic_compare_exchange_weak(meta, &old, old + PIN));
+	return 0;
+}
+
+static void
+page_unpin(struct page_pool *pool, struct cpu *cpu, void *page)
+{
+	uint32_t old = atomic_fetch_sub(page_meta(page), PIN);
+
+	if ((old & DEAD) && (old & PINS) == PIN)
+		page_retire(pool, cpu, page);
+}
+
+/* It was unlinked: the store has done with it.  True: nobody has it pinned. */
+static bool
+page_kill(struct store *s, void *page)
+{
+	uint32_t old = atomic_fetch_or(page_meta(page), DEAD);
+
+	count_valid(s, 0, old);
+	atomic_fetch_sub(&s->nr_pages, 1);
+	return (old & PINS) == 0;
+}
+
+/* Put `new` in the place of a page, or nothing.  False: it lost its place. */
+static bool
+page_replace(struct store *s, struct cpu *cpu, const struct path *path,
+    void *page, void *new)
+{
+	void *expected = page;
+
+	if (!atomic_compare_exchange_strong(path->link[0], &expected, new))
+		return false;
+	if (new == NULL)
+		node_put(s, cpu, path, 0);
+	if (page_kill(s, page))
+		page_retire(s->pool, cpu, page);
+	return true;
+}
+
+/*
+ * Become a writer, with these blocks valid.  Alone: no other writer is there,
+ * and none will come (for which a pin serves).  False: it cannot be now.
+ */
+static bool
+page_enter(struct store *s, void *page, uint32_t set, bool alone)
+{
+	page_meta_t *meta = page_meta(page);
+	uint32_t never = alone ? DEAD | PINS | WRITERS : DEAD | PINS;
+	uint32_t more = alone ? WRITER + PIN : WRITER;
+	uint32_t old = atomic_load(meta);
+
+	do {
+		if (old & never)
+			return false;
+	} while (!atomic_compare_exchange_weak(meta, &old, (old | set) + more));
+	if (set & ~old)
+		count_valid(s, set & ~old, 0);
+	return true;
+}
+
+static void
+page_leave(struct store *s, struct cpu *cpu, void *page, bool alone)
+{
+	atomic_fetch_sub(page_meta(page), WRITER);
+	if (alone)
+		page_unpin(s->pool, cpu, page);
+}
+
+/* The page is ours alone: these blocks, which are zero now, are not valid. */
+static void
+page_invalidate(struct store *s, struct cpu *cpu, const struct path *path,
+    void *page, uint32_t clear)
+{
+	uint32_t old = atomic_fetch_and(page_meta(page), ~clear);
+
+	if (!(old & DEAD)) /* else page_kill() counted */
+		count_valid(s, 0, old & clear);
+	if ((old & VALID & ~clear) == 0)
+		page_replace(s, cpu, path, page, NULL);
+}
+
+/* A first page.  0, -ENOSPC or -EAGAIN. */
+static int
+change_hole(struct store *s, struct cpu *cpu, const struct path *path,
+    const struct change *c)
+{
+	bool whole = c->len == PAGE_SIZE && c->data != NULL;
+	char *page;
+	int err;
+
+	if (c->set == 0)
+		return 0; /* zeros already */
+	page = take_page(s, cpu, whole ? 0 : PAGE_ZEROED);
+	if (page == NULL)
+		return -ENOSPC;
+	if (c->data != NULL)
+		move_data(page + c->offset, c->data, c->len);
+	atomic_init(page_meta(page), c->set);
+
+	err = link_page(s, cpu, path, page);
+	if (err != 0)
+		give_page(s, cpu, page);
+	else
+		count_valid(s, c->set, 0);
+	return err;
+}
+
+/* We are writers of the page.  0 or -EAGAIN; writers no more. */
+static int
+change_in_place(struct store *s, struct cpu *cpu, const struct path *path,
+    char *page, const struct change *c)
+{
+	bool linked = atomic_load(path->link[0]) == page;
+
+	if (linked)
+		move_data(page + c->offset, c->data, c->len);
+	if (linked && c->clear != 0)
+		page_invalidate(s, cpu, path, page, c->clear);
+	page_leave(s, cpu, page, c->clear != 0);
+	return linked ? 0 : -EAGAIN;
+}
+
+/* The page is pinned, or was (or is in the hands of other writers). */
+static int
+change_copy(struct store *s, struct cpu *cpu, const struct path *path,
+    char *page, const struct change *c)
+{
+	uint32_t meta;
+	char *new = NULL;
+	unsigned spin;
+	int err = -EAGAIN;
+
+	if (page_pin(page, PINS) != 0)
+		return -EAGAIN;
+	for (spin = 0; (meta = *page_meta(page)) & WRITERS; spin++) {
+		if (spin >= MAX_SPIN)
+			sched_yield();
+	}
+
+	meta = ((meta | c->set) & ~c->clear) & VALID;
+	if (meta != 0) {
+		/*
+		 * The limits let it pass: else a full disk could not be
+		 * written over while it is read.  What is pinned is bounded
+		 * elsewhere.
+		 */
+		new = take_page(s, cpu, PAGE_EXEMPT);
+		if (new == NULL) {
+			err = -ENOSPC;
+			goto out;
+		}
+		move_data(new, page, PAGE_SIZE);
+		move_data(new + c->offset, c->data, c->len);
+		atomic_init(page_meta(new), meta);
+	}
+	if (page_replace(s, cpu, path, page, new)) {
+		count_valid(s, meta, 0);
+		err = 0;
+	} else if (new != NULL) {
+		give_page(s, cpu, new);
+	}
+out:
+	page_unpin(s->pool, cpu, page);
+	return err;
+}
+
+static int
+change_page(struct store *s, struct cpu *cpu, const struct change *c)
+{
+	struct path path;
+	char *page;
+	int err;
+
+	do {
+		page = find(s, c->index, &path);
+		if (page == NULL)
+			err = change_hole(s, cpu, &path, c);
+		else if (page_enter(s, page, c->set, c->clear != 0))
+			err = change_in_place(s, cpu, &path, page, c);
+		else
+			err = change_copy(s, cpu, &path, page, c);
+	} while (err == -EAGAIN);
+	return err;
+}
+
+/* --------------------------------------------------------------- ranges */
+
+static void
+assert_range(const struct store *s, uint64_t pos, uint64_t len)
+{
+	assert(pos <= s->size);
+	assert(len <= s->size - pos);
+}
+
+static uint64_t
+round_down(uint64_t pos, uint64_t unit)
+{
+	return pos & ~(unit - 1);
+}
+
+static uint64_t
+round_up(uint64_t pos, uint64_t unit)
+{
+	return round_down(pos + unit - 1, unit);
+}
+
+/* Valid bits of a range in a page. */
+static uint32_t
+valid_bits(uint64_t from, uint64_t to)
+{
+	if (to <= from)
+		return 0;
+	return ((1u << to / SECTOR_SIZE) - (1u << from / SECTOR_SIZE))
+	       << VALID_SHIFT;
+}
+
+/* Of the blocks that have a byte in the range. */
+static uint32_t
+blocks_touched(const struct store *s, unsigned offset, unsigned len)
+{
+	return valid_bits(round_down(offset, s->blocksize),
+	    round_up(offset + len, s->blocksize));
+}
+
+/* Of the blocks that are all in the range. */
+static uint32_t
+blocks_covered(const struct store *s, unsigned offset, unsigned len)
+{
+	return valid_bits(round_up(offset, s->blocksize),
+	    round_down(offset + len, s->blocksize));
+}
+
+/* The part of a range that lies in its first page. */
+static struct change
+first_change(uint64_t pos, uint64_t end)
+{
+	unsigned offset = pos % PAGE_SIZE, room = PAGE_SIZE - offset;
+
+	return (struct change){
+		.index = pos >> PAGE_SHIFT,
+		.offset = offset,
+		.len = end - pos < room ? (unsigned)(end - pos) : room,
+	};
+}
+
+/* data NULL: zeros */
+static int
+change_range(struct store *s, struct cpu *cpu, uint64_t pos, const char *data,
+    uint64_t len)
+{
+	uint64_t end = pos + len;
+	struct change c;
+	int err;
+
+	assert_range(s, pos, len);
+	while (pos < end) {
+		c = first_change(pos, end);
+		c.set = blocks_touched(s, c.offset, c.len);
+		c.data = data;
+		err = change_page(s, cpu, &c);
+		if (err != 0)
+			return err;
+		pos += c.len;
+		if (data != NULL)
+			data += c.len;
+	}
+	return 0;
+}
+
+int
+store_write(struct store *s, struct cpu *cpu, uint64_t pos, const char *data,
+    uint64_t len)
+{
+	return change_range(s, cpu, pos, data, len);
+}
+
+int
+store_zero(struct store *s, struct cpu *cpu, uint64_t pos, uint64_t len)
+{
+	return change_range(s, cpu, pos, NULL, len);
+}
+
+int
+store_discard(struct store *s, struct cpu *cpu, uint64_t pos, uint64_t len)
+{
+	uint64_t end = pos + len;
+	struct change c;
+	struct path path;
+	void *page;
+	int err = 0;
+
+	assert_range(s, pos, len);
+	if (end == s->size)
+		end = round_up(end, PAGE_SIZE); /* nothing is behind it */
+	while (pos < end) {
+		page = find(s, pos >> PAGE_SHIFT, &path);
+		c = first_change(pos, end);
+		if (page == NULL) {
+			pos = found_end(s, &path, pos, end);
+			continue;
+		}
+		if (c.len == PAGE_SIZE) {
+			if (!page_replace(s, cpu, &path, page, NULL))
+				continue; /* there is another by now */
+		} else {
+			c.clear = blocks_covered(s, c.offset, c.len);
+			if (change_page(s, cpu, &c) != 0)
+				err = -ENOSPC;
+		}
+		pos += c.len;
+	}
+	return err;
+}
+
+void
+store_read(
+    struct store *s, struct cpu *cpu, uint64_t pos, char *data, uint64_t len)
+{
+	uint64_t end = pos + len, next;
+	struct path path;
+	const char *page;
+
+	(void)cpu; /* its epoch keeps the pages */
+	assert_range(s, pos, len);
+	while (pos < end) {
+		page = find(s, pos >> PAGE_SHIFT, &path);
+		next = found_end(s, &path, pos, end);
+		if (page != NULL)
+			page += pos % PAGE_SIZE;
+		move_data(data, page, next - pos);
+		data += next - pos;
+		pos = next;
+	}
+}
+
+bool
+store_extent(struct store *s, struct cpu *cpu, uint64_t pos, uint64_t *len)
+{
+	uint64_t at = pos, end = pos + *len, next;
+	bool data, answer = false;
+	struct path path;
+	uint32_t valid;
+	void *page;
+
+	(void)cpu;
+	assert(*len > 0);
+	assert_range(s, pos, *len);
+	while (at < end) {
+		page = find(s, at >> PAGE_SHIFT, &path);
+		next = found_end(s, &path, at, end);
+		data = false;
+		if (page != NULL) {
+			valid = (*page_meta(page) & VALID) >> VALID_SHIFT;
+			data = valid >> at % PAGE_SIZE / SECTOR_SIZE & 1;
+			if (valid != VALID >> VALID_SHIFT)
+				next =
+				    round_down(at, SECTOR_SIZE) + SECTOR_SIZE;
+		}
+		if (at == pos)
+			answer = data;
+		if (data != answer)
+			break;
+		at = next < end ? next : end;
+	}
+	*len = at - pos;
+	return answer;
+}
+
+/* ---------------------------------------------------------------- pins */
+
+const void *
+store_zeros(void)
+{
+	return zeros;
+}
+
+/* Of the zeros that end with this piece, how many more are there? */
+static size_t
+zeros_left(const struct iovec *iov)
+{
+	const char *base = iov->iov_base;
+
+	if (base < zeros || base >= zeros + sizeof(zeros))
+		return 0;
+	return (size_t)(zeros + sizeof(zeros) - base) - iov->iov_len;
+}
+
+/*
+ * A hole of `len` bytes behind the *nr pieces there are.  Returns how much of
+ * it found room.
+ */
+static uint64_t
+show_hole(struct iovec *iov, unsigned *nr, unsigned max, uint64_t len)
+{
+	uint64_t done = 0, n;
+
+	while (done < len) {
+		n = *nr > 0 ? zeros_left(&iov[*nr - 1]) : 0;
+		if (n == 0) {
+			if (*nr == max)
+				break;
+			iov[(*nr)++] = (struct iovec){ .iov_base = zeros };
+			n = sizeof(zeros);
+		}
+		if (n > len - done)
+			n = len - done;
+		iov[*nr - 1].iov_len += n;
+		done += n;
+	}
+	return done;
+}
+
+/* The same for a part of a page: 0 and it is pinned, -EAGAIN or -EBUSY. */
+static int
+show_page(struct iovec *iov, unsigned *nr, unsigned max, char *base, size_t len)
+{
+	struct iovec *last = *nr > 0 ? &iov[*nr - 1] : NULL;
+	bool joins =
+	    last != NULL && (char *)last->iov_base + last->iov_len == base;
+	int err;
+
+	if (!joins && *nr == max)
+		return -EBUSY;
+	err = page_pin(page_of(base), MAX_SHOWN);
+	if (err != 0)
+		return err;
+	if (joins)
+		last->iov_len += len;
+	else
+		iov[(*nr)++] =
+		    (struct iovec){ .iov_base = base, .iov_len = len };
+	return 0;
+}
+
+unsigned
+store_pin(struct store *s, struct cpu *cpu, uint64_t pos, uint64_t len,
+    struct iovec *iov, unsigned max, uint64_t *done)
+{
+	uint64_t at = pos, end = pos + len, n, room;
+	unsigned nr = 0;
+	struct path path;
+	char *page;
+	int err;
+
+	(void)cpu;
+	assert_range(s, pos, len);
+	while (at < end) {
+		page = find(s, at >> PAGE_SHIFT, &path);
+		n = found_end(s, &path, at, end) - at;
+		if (page == NULL) {
+			room = show_hole(iov, &nr, max, n);
+			at += room;
+			if (room < n)
+				break;
+			continue;
+		}
+		err = show_page(iov, &nr, max, page + at % PAGE_SIZE, n);
+		if (err == -EBUSY)
+			break;
+		if (err == 0)
+			at += n;
+	}
+	*done = at - pos;
+	return nr;
+}
+
+void
+store_unpin(struct page_pool *pool, struct cpu *cpu, const struct iovec *iov,
+    unsigned nr)
+{
+	char *page, *end;
+	unsigned i;
+
+	for (i = 0; i < nr; i++) {
+		page = page_of(iov[i].iov_base);
+		end = (char *)iov[i].iov_base + iov[i].iov_len;
+		if (page >= zeros && page < zeros + sizeof(zeros))
+			continue;
+		for (; page < end; page += PAGE_SIZE)
+			page_unpin(pool, cpu, page);
+	}
+}
+
+/* ---------------------------------------------------------------- store */
+
+struct store *
+store_new(
+    struct page_pool *pool, uint64_t size, uint32_t blocksize, uint64_t limit)
+{
+	uint64_t last = (size - 1) >> PAGE_SHIFT;
+	struct store *s;
+
+	assert(size > 0);
+	assert(size <= STORE_MAX_SIZE);
+	assert(blocksize >= SECTOR_SIZE);
+	assert(blocksize <= PAGE_SIZE);
+	assert((blocksize & (blocksize - 1)) == 0);
+
+	s = aligned_alloc(_Alignof(struct store), sizeof(*s));
+	if (s == NULL)
+		return NULL;
+	*s = (struct store){
+		.pool = pool,
+		.size = size,
+		.max_pages = limit != 0 ? limit / PAGE_SIZE : UINT64_MAX,
+		.blocksize = blocksize,
+	};
+	for (; last != 0; last >>= NODE_SHIFT)
+		s->height++;
+	return s;
+}
+
+static void
+free_tree(struct store *s, struct cpu *cpu, void *child, unsigned level)
+{
+	struct node *node = child;
+	unsigned i;
+
+	if (child == NULL)
+		return;
+	if (level > 0) {
+		for (i = 0; i < NODE_LINKS; i++)
+			free_tree(s, cpu, node->link[i], level - 1);
+		page_free(s->pool, cpu, node);
+	} else if (page_kill(s, child)) {
+		page_free(s->pool, cpu, child);
+	}
+}
+
+void
+store_free(struct store *s, struct cpu *cpu)
+{
+	if (s == NULL)
+		return;
+	free_tree(s, cpu, s->root, s->height);
+	free(s);
+}
+
+uint64_t
+store_blocks(const struct store *s)
+{
+	int64_t nr = s->nr_valid;
+
+	/* a block may be given back before it was counted */
+	return nr > 0 ? (uint64_t)nr / (s->blocksize / SECTOR_SIZE) : 0;
+}
+
+uint64_t
+store_memory(const struct store *s)
+{
+	return s->nr_pages * PAGE_SIZE;
+}

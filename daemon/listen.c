@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Sockets that accept.  A UNIX socket leaves a file: a stale one (nobody
+ * answers) is replaced, a live one never; on exit only the file that we made
+ * is removed.
+ */
+#include "daemon.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+#define BACKLOG 1024
+
+static void
+pause_all(struct daemon *d)
+{
+	unsigned i;
+
+	d->accept_paused = true;
+	for (i = 0; i < d->nr_listeners; i++)
+		if (!d->listener[i].control)
+			ev_io_stop(d->main.ev, &d->listener[i].io);
+}
+
+void
+listen_resume(struct daemon *d)
+{
+	unsigned i;
+
+	if (!d->accept_paused || d->shutting_down)
+		return;
+	d->accept_paused = false;
+	for (i = 0; i < d->nr_listeners; i++)
+		ev_io_start(d->main.ev, &d->listener[i].io);
+}
+
+static void
+on_accept_again(struct ev_loop *ev, ev_timer *w, int revents)
+{
+	(void)ev;
+	(void)revents;
+	listen_resume(w->data);
+}
+
+/* No descriptor or memory for one more: don't spin on the ready socket. */
+static void
+pause_for_a_while(struct daemon *d, int err)
+{
+	log_warn("accept: %s: paused", strerror(err));
+	pause_all(d);
+	ev_timer_init(&d->accept_again, on_accept_again, EMFILE_PAUSE_SEC, 0.);
+	d->accept_again.data = d;
+	ev_timer_start(d->main.ev, &d->accept_again);
+}
+
+static bool
+is_transient(int err)
+{
+	return err == EAGAIN || err == EINTR || err == ECONNABORTED ||
+	       err == EPROTO || err == ENETDOWN || err == EHOSTUNREACH;
+}
+
+static void
+on_connection(struct ev_loop *ev, ev_io *w, int revents)
+{
+	struct listener *ln = w->data;
+	struct daemon *d = ln->daemon;
+	struct sockaddr_storage ss;
+	socklen_t len;
+	unsigned i;
+	int fd;
+
+	(void)ev;
+	(void)revents;
+	for (i = 0; i < ACCEPTS_A_TURN; i++) {
+		if (!ln->control &&
+		    atomic_load(&d->nr_conns) >= d->conf.max_connections) {
+			log_warn("max_connections (%u) reached: accepting is "
+				 "paused",
+			    d->conf.max_connections);
+			pause_all(d);
+			/* one may have been closed just before the pause */
+			if (atomic_load(&d->nr_conns) < d->conf.max_connections)
+				listen_resume(d);
+			return;
+		}
+		len = sizeof(ss);
+		fd = accept4(ln->fd, (struct sockaddr *)&ss, &len,
+		    SOCK_NONBLOCK | SOCK_CLOEXEC);
+		if (fd < 0) {
+			if (!is_transient(errno))
+				pause_for_a_while(d, errno);
+			return;
+		}
+		if (ln->control)
+			ctlconn_new(d, fd);
+		else
+			conn_new(&d->main, fd, (struct sockaddr *)&ss, len);
+	}
+}
+
+static struct listener *
+listener_add(struct daemon *d, int fd)
+{
+	struct listener *ln = &d->listener[d->nr_listeners++];
+
+	*ln = (struct listener){ .daemon = d, .fd = fd };
+	ev_io_init(&ln->io, on_connection, fd, EV_READ);
+	ln->io.data = ln;
+	ev_io_start(d->main.ev, &ln->io);
+	return ln;
+}
+
+/* 0 when nobody listens there any more and the file was removed. */
+static int
+remove_stale(const struct sockaddr_un *sun)
+{
+	struct stat st;
+	int fd, err = 0;
+
+	if (lstat(sun->sun_path, &st) != 0)
+		return -errno;
+	if (!S_ISSOCK(st.st_mode))
+		return -EEXIST;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	if (connect(fd, (const struct sockaddr *)sun, sizeof(*sun)) == 0 ||
+	    errno != ECONNREFUSED)
+		err = -EADDRINUSE; /* somebody answers, or may */
+	close(fd);
+	if (err == 0 && unlink(sun->sun_path) != 0)
+		err = -errno;
+	return err;
+}
+
+static int
+bind_unix(int fd, const struct sockaddr_un *sun)
+{
+	int err;
+
+	if (bind(fd, (const struct sockaddr *)sun, sizeof(*sun)) == 0)
+		return 0;
+	if (errno != EADDRINUSE)
+		return -errno;
+	err = remove_stale(sun);
+	if (err != 0)
+		return err;
+	if (bind(fd, (const struct sockaddr *)sun, sizeof(*sun)) != 0)
+		return -errno;
+	log_info("%s: a stale socket was replaced", sun->sun_path);
+	return 0;
+}
+
+int
+listen_unix(
+    struct daemon *d, const char *path, bool control, char *err, size_t errlen)
+{
+	struct sockaddr_un sun = { .sun_family = AF_UNIX };
+	struct listener *ln;
+	struct stat st;
+	int fd = -1, res = -ENOSPC;
+
+	if (d->nr_listeners == MAX_LISTENERS)
+		goto fail;
+	res = -ENAMETOOLONG;
+	if (strlen(path) >= sizeof(sun.sun_path))
+		goto fail;
+	snprintf(sun.sun_path, sizeof(sun.sun_path), "%s", path);
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	res = -errno;
+	if (fd < 0)
+		goto fail;
+	res = bind_unix(fd, &sun);
+	if (res != 0)
+		goto fail;
+	if (listen(fd, BACKLOG) != 0 || stat(path, &st) != 0) {
+		res = -errno;
+		unlink(path);
+		goto fail;
+	}
+	ln = listener_add(d, fd);
+	ln->control = control;
+	snprintf(ln->path, sizeof(ln->path), "%s", path);
+	ln->dev = st.st_dev;
+	ln->ino = st.st_ino;
+	return 0;
+fail:
+	if (fd >= 0)
+		close(fd);
+	snprintf(err, errlen, "%s: %s", path,
+	    res == -EADDRINUSE ? "another server listens there"
+	    : res == -EEXIST   ? "exists and is not a socket"
+	    : res == -ENAMETOOLONG
+		? "longer than the 107 bytes of a socket path"
+	    : res == -ENOSPC ? "too many listeners"
+			     : strerror(-res));
+	return res;
+}
+
+/* The port that the kernel chose, when we asked for any. */
+static unsigned
+bound_port(int fd)
+{
+	union {
+		struct sockaddr any;
+		struct sockaddr_in in;
+		struct sockaddr_in6 in6;
+	} sa = { 0 };
+	socklen_t len = sizeof(sa);
+
+	if (getsockname(fd, &sa.any, &len) != 0)
+		return 0;
+	return ntohs(
+	    sa.any.sa_family == AF_INET6 ? sa.in6.sin6_port : sa.in.sin_port);
+}
+
+static int
+listen_addr(struct daemon *d, const struct addrinfo *ai)
+{
+	struct listener *ln;
+	int fd, one = 1, res;
+
+	if (d->nr_listeners == MAX_LISTENERS)
+		return -ENOSPC;
+	fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
+	    ai->ai_protocol);
+	if (fd < 0)
+		return -errno;
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (ai->ai_family == AF_INET6)
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one));
+	if (bind(fd, ai->ai_addr, ai->ai_addrlen) != 0 ||
+	    listen(fd, BACKLOG) != 0) {
+		res = -errno;
+		close(fd);
+		return res;
+	}
+	ln = listener_add(d, fd);
+	ln->port = bound_port(fd);
+	getnameinfo(ai->ai_addr, ai->ai_addrlen, ln->host, sizeof(ln->host),
+	    NULL, 0, NI_NUMERICHOST);
+	return 0;
+}
+
+int
+listen_tcp(
+    struct daemon *d, const char *host, unsigned port, char *err, size_t errlen)
+{
+	struct addrinfo hints = {
+		.ai_family = AF_UNSPEC,
+		.ai_socktype = SOCK_STREAM,
+		.ai_flags = AI_PASSIVE | AI_NUMERICSERV,
+	};
+	struct addrinfo *list, *ai;
+	char service[16];
+	unsigned nr = 0;
+	int res;
+
+	snprintf(service, sizeof(service), "%u", port);
+	res = getaddrinfo(host, service, &hints, &list);
+	if (res != 0) {
+		snprintf(err, errlen, "address '%s', port %u: %s", host, port,
+		    gai_strerror(res));
+		return -EADDRNOTAVAIL;
+	}
+	for (ai = list; ai != NULL; ai = ai->ai_next) {
+		res = listen_addr(d, ai);
+		/* a machine without IPv6 may still name ::1 */
+		if (res == -EADDRNOTAVAIL || res == -EAFNOSUPPORT)
+			continue;
+		if (res != 0)
+			break;
+		nr++;
+		if (port == 0)
+			break; /* two families would get two ports */
+	}
+	freeaddrinfo(list);
+	if (nr > 0 && (ai == NULL || port == 0))
+		return 0;
+	snprintf(err, errlen, "address '%s', port %u: %s", host, port,
+	    strerror(-res));
+	return res;
+}
+
+void
+listen_close_all(struct daemon *d)
+{
+	struct stat st;
+	unsigned i;
+
+	for (i = 0; i < d->nr_listeners; i++) {
+		struct listener *ln = &d->listener[i];
+
+		ev_io_stop(d->main.ev, &ln->io);
+		/* a file that another server has put there is not ours */
+		if (ln->path[0] != '\0' && stat(ln->path, &st) == 0 &&
+		    st.st_dev == ln->dev && st.st_ino == ln->ino)
+			unlink(ln->path);
+		close(ln->fd);
+	}
+	d->nr_listeners = 0;
+}

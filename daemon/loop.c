@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A loop plays a CPU.  Watchers only collect; turn() runs the pipeline:
+ *
+ *	read -> parse -> bios -> plug -> driver -> completions -> replies
+ *
+ * Its deadline (the first timer of the device, or a plug that is to close) is
+ * a timerfd.  A sleeping thread wakes late, so the loop learns how late,
+ * sleeps until that much earlier, and polls the rest.
+ */
+#include "daemon.h"
+
+#include <sys/timerfd.h>
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+#define NSEC_PER_SEC 1000000000u
+
+static void
+on_wake(struct ev_loop *ev, ev_async *w, int revents)
+{
+	(void)ev;
+	(void)w;
+	(void)revents; /* the turn that follows looks everywhere */
+}
+
+static void
+on_timer(struct ev_loop *ev, ev_io *w, int revents)
+{
+	struct loop *l = w->data;
+	uint64_t expirations, now, late;
+
+	(void)ev;
+	(void)revents;
+	if (read(l->timer_fd, &expirations, sizeof(expirations)) < 0)
+		return;
+	now = clock_ns();
+	late = now > l->armed ? now - l->armed : 0;
+	l->armed = 0;
+	/* up at once, down slowly: to wake late is worse than to poll a bit */
+	if (late > l->late_ns)
+		l->late_ns += (late - l->late_ns) / 2;
+	else
+		l->late_ns -= (l->late_ns - late) / 16;
+}
+
+int
+loop_init(struct loop *l, struct daemon *d, struct cpu *cpu)
+{
+	*l = (struct loop){ .daemon = d, .cpu = cpu, .timer_fd = -1 };
+	TAILQ_INIT(&l->conns);
+	TAILQ_INIT(&l->readable);
+	TAILQ_INIT(&l->stalled);
+	TAILQ_INIT(&l->dirty);
+	TAILQ_INIT(&l->inbox);
+	pthread_mutex_init(&l->inbox_lock, NULL);
+	l->ev = cpu == NULL ? ev_default_loop(EVFLAG_AUTO)
+			    : ev_loop_new(EVFLAG_AUTO);
+	l->timer_fd =
+	    timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	l->pool = nbd_pool_new();
+	if (l->ev == NULL || l->timer_fd < 0 || l->pool == NULL) {
+		loop_fini(l);
+		return -ENOMEM;
+	}
+	ev_async_init(&l->wake, on_wake);
+	ev_async_start(l->ev, &l->wake);
+	ev_io_init(&l->timer, on_timer, l->timer_fd, EV_READ);
+	l->timer.data = l;
+	ev_set_priority(&l->timer, EV_MAXPRI); /* before sockets: lateness */
+	ev_io_start(l->ev, &l->timer);
+	return 0;
+}
+
+void
+loop_fini(struct loop *l)
+{
+	nbd_pool_free(l->pool);
+	if (l->timer_fd >= 0)
+		close(l->timer_fd);
+	if (l->ev != NULL)
+		ev_loop_destroy(l->ev);
+	pthread_mutex_destroy(&l->inbox_lock);
+}
+
+void
+loop_wake(struct loop *l)
+{
+	ev_async_send(l->ev, &l->wake);
+}
+
+void
+loop_post(struct loop *l, struct conn *c)
+{
+	pthread_mutex_lock(&l->inbox_lock);
+	TAILQ_INSERT_TAIL(&l->inbox, c, link);
+	pthread_mutex_unlock(&l->inbox_lock);
+	loop_wake(l);
+}
+
+void
+loop_shutdown(struct loop *l)
+{
+	pthread_mutex_lock(&l->inbox_lock);
+	l->inbox_shutdown = true;
+	pthread_mutex_unlock(&l->inbox_lock);
+	loop_wake(l);
+}
+
+void
+loop_stop(struct loop *l)
+{
+	pthread_mutex_lock(&l->inbox_lock);
+	l->stop = true;
+	pthread_mutex_unlock(&l->inbox_lock);
+	loop_wake(l);
+}
+
+/* ------------------------------------------------------------------ turn */
+
+/* What other threads sent: connections, and the wish to end. */
+static bool
+take_inbox(struct loop *l, uint64_t now)
+{
+	struct conn_list in = TAILQ_HEAD_INITIALIZER(in);
+	struct conn *c;
+	bool shutdown, stop;
+
+	pthread_mutex_lock(&l->inbox_lock);
+	TAILQ_CONCAT(&in, &l->inbox, link);
+	shutdown = l->inbox_shutdown;
+	stop = l->stop;
+	pthread_mutex_unlock(&l->inbox_lock);
+	while ((c = TAILQ_FIRST(&in)) != NULL) {
+		TAILQ_REMOVE(&in, c, link);
+		conn_attach(c, l, now);
+	}
+	if (shutdown)
+		TAILQ_FOREACH(c, &l->conns, link)
+			conn_shutdown(c);
+	return !stop;
+}
+
+static void
+read_all(struct loop *l, uint64_t now)
+{
+	struct conn *c;
+
+	while ((c = TAILQ_FIRST(&l->readable)) != NULL) {
+		TAILQ_REMOVE(&l->readable, c, readable);
+		c->on &= ~(unsigned)CONN_READABLE;
+		conn_read(c, now);
+	}
+}
+
+/* Those that wait for a tag or for data to move, or whose plug is to close. */
+static void
+retry_all(struct loop *l, uint64_t now)
+{
+	struct conn_list list = TAILQ_HEAD_INITIALIZER(list);
+	struct conn *c;
+
+	TAILQ_CONCAT(&list, &l->stalled, stalled);
+	while ((c = TAILQ_FIRST(&list)) != NULL) {
+		TAILQ_REMOVE(&list, c, stalled);
+		c->on &= ~(unsigned)CONN_STALLED;
+		if (c->next <= now)
+			conn_retry(c, now);
+		else
+			conn_mark(c, CONN_STALLED);
+	}
+}
+
+static void
+finish_all(struct loop *l)
+{
+	struct conn *c;
+
+	while ((c = TAILQ_FIRST(&l->dirty)) != NULL) {
+		TAILQ_REMOVE(&l->dirty, c, dirty);
+		c->on &= ~(unsigned)CONN_DIRTY;
+		conn_finish(c);
+	}
+}
+
+/* When the next plug is to close, or CPU_NO_DEADLINE. */
+static uint64_t
+next_plug(const struct loop *l)
+{
+	const struct conn *c;
+	uint64_t next = CPU_NO_DEADLINE;
+
+	TAILQ_FOREACH(c, &l->stalled, stalled)
+		if (c->next != NBD_STALLED && c->next < next)
+			next = c->next;
+	return next;
+}
+
+/* The whole path of an I/O, once; returns the next deadline. */
+static uint64_t
+turn(struct loop *l, bool *alive)
+{
+	uint64_t now = clock_ns(), next = CPU_NO_DEADLINE, plug;
+
+	*alive = take_inbox(l, now);
+	read_all(l, now);
+	do { /* a freed tag lets those who wait go on, in this same turn */
+		l->again = false;
+		retry_all(l, now);
+		if (l->cpu != NULL)
+			next = cpu_run(l->cpu, clock_ns());
+	} while (l->again || (l->cpu != NULL && cpu_tag_freed(l->cpu) &&
+				 !TAILQ_EMPTY(&l->stalled)));
+	finish_all(l);
+	if (l->again) /* sending made room for more */
+		return now;
+	plug = next_plug(l);
+	return plug < next ? plug : next;
+}
+
+/* ----------------------------------------------------------------- sleep */
+
+static void
+set_timer(struct loop *l, uint64_t at)
+{
+	struct itimerspec its = {
+		.it_value = { (time_t)(at / NSEC_PER_SEC),
+		    (long)(at % NSEC_PER_SEC) },
+	};
+
+	if (l->armed != 0 && l->armed <= at && at != CPU_NO_DEADLINE)
+		return; /* it wakes early enough; the turn then sets it anew */
+	if (at == CPU_NO_DEADLINE)
+		return;
+	timerfd_settime(l->timer_fd, TFD_TIMER_ABSTIME, &its, NULL);
+	l->armed = at;
+}
+
+/* One loop fewer than there are cores may poll at a time. */
+static bool
+may_poll(struct loop *l)
+{
+	struct daemon *d = l->daemon;
+	unsigned nr, max = d->nr_cores > 1 ? d->nr_cores - 1 : 1;
+
+	if (l->polls)
+		return true;
+	nr = atomic_load_explicit(&d->nr_polling, memory_order_relaxed);
+	while (nr < max)
+		if (atomic_compare_exchange_weak(&d->nr_polling, &nr, nr + 1))
+			return l->polls = true;
+	return false;
+}
+
+static void
+poll_no_more(struct loop *l)
+{
+	if (!l->polls)
+		return;
+	l->polls = false;
+	atomic_fetch_sub(&l->daemon->nr_polling, 1);
+}
+
+/* Sleep until something happens or shortly before `next`; or just look. */
+static void
+wait(struct loop *l, uint64_t next)
+{
+	uint64_t spin = (uint64_t)l->daemon->conf.spin_usec * NSEC_PER_USEC;
+	uint64_t early = l->late_ns < spin ? l->late_ns : spin, now;
+
+	if (next == CPU_NO_DEADLINE) {
+		poll_no_more(l);
+		ev_run(l->ev, EVRUN_ONCE);
+		return;
+	}
+	now = clock_ns();
+	if (next <= now) {
+		ev_run(l->ev, EVRUN_NOWAIT);
+		return;
+	}
+	if (spin > 0 && next - now <= early + early / 4 && may_poll(l)) {
+		ev_run(l->ev, EVRUN_NOWAIT);
+		return;
+	}
+	poll_no_more(l);
+	set_timer(l, next - now > early ? next - early : next);
+	ev_run(l->ev, EVRUN_ONCE);
+}
+
+void
+loop_run(struct loop *l)
+{
+	struct epoch *epoch =
+	    l->cpu != NULL ? &l->daemon->machine->epoch : NULL;
+	uint64_t next;
+	bool alive;
+
+	for (;;) {
+		if (epoch != NULL)
+			epoch_enter(epoch, l->cpu->id);
+		next = turn(l, &alive);
+		if (epoch != NULL)
+			epoch_leave(epoch, l->cpu->id);
+		if (!alive)
+			break;
+		wait(l, next);
+	}
+	poll_no_more(l);
+}
+
+static void *
+loop_thread(void *arg)
+{
+	loop_run(arg);
+	return NULL;
+}
+
+int
+loop_start(struct loop *l)
+{
+	return -pthread_create(&l->thread, NULL, loop_thread, l);
+}
+
+void
+loop_join(struct loop *l)
+{
+	pthread_join(l->thread, NULL);
+}

@@ -1,0 +1,607 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Requests of a client in transmission: how they are framed, which of them
+ * are refused, and the bios that the others become.
+ *
+ *	|-- header 28 --|------ payload of a write ------|-- header ...
+ *
+ * A payload stays where it was received: in the chunk, or, when it is large
+ * and not wholly there, in a chunk of its own.  Whatever is wrong with a
+ * request, its payload is skipped, so that the next one is found (N111).
+ */
+#include "nbd/session.h"
+
+#include <assert.h>
+#include <errno.h>
+
+/* -------------------------------------------------------------- commands */
+
+static void
+part_fini(struct nbd_session *s, struct part *p)
+{
+	bio_release(&p->bio, s->cpu);
+	pool_put(s->pool, POOL_TABLE, p->table);
+}
+
+static void
+part_free(struct nbd_session *s, struct part *p)
+{
+	part_fini(s, p);
+	pool_put(s->pool, POOL_PART, p);
+}
+
+void
+command_free(struct command *c)
+{
+	struct nbd_session *s = c->session;
+	struct part *p;
+
+	while ((p = c->first.next) != NULL) {
+		c->first.next = p->next;
+		part_free(s, p);
+	}
+	if (c->first.bio.priv != NULL)
+		part_fini(s, &c->first);
+	if (c->chunk != NULL)
+		session_unref(s, c->chunk);
+	pool_put(s->pool, POOL_SMALL, c->small);
+	s->held -= c->held;
+	s->nr_commands--;
+	pool_put(s->pool, POOL_COMMAND, c);
+}
+
+void
+command_put(struct command *c)
+{
+	struct nbd_session *s = c->session;
+
+	if (--c->nr_parts > 0 || c->zero_pos < c->zero_end)
+		return;
+	if (s->aborted)
+		command_free(c);
+	else
+		reply_command(c);
+	session_unblock(s);
+}
+
+void
+command_stop(struct command *c)
+{
+	if (c->zero_pos == c->zero_end)
+		return;
+	c->zero_pos = c->zero_end;
+	STAILQ_REMOVE(&c->session->zeroing, c, command, link);
+}
+
+/* A bio is the session's again. */
+static void
+part_end(struct bio *bio, struct cpu *cpu, uint64_t now)
+{
+	struct part *p = (struct part *)bio;
+	struct command *c = bio->priv;
+	struct nbd_session *s = c->session;
+
+	(void)cpu;
+	(void)now;
+	order_remove(&s->order, p);
+	if (p->started)
+		s->nr_started--;
+	if (bio->error != 0 && c->error == 0)
+		c->error = bio->error;
+	if (c->error != 0 || s->aborted)
+		command_stop(c);
+	if (c->zero_end > 0 && p != &c->first)
+		part_free(s, p); /* there may be thousands of it */
+	/* in a later turn the session goes on, or ends */
+	if (s->stalled || c->zero_pos < c->zero_end ||
+	    (s->aborted && s->nr_started == 0))
+		session_wake(s);
+	command_put(c);
+}
+
+/*
+ * An empty bio.  Its bvecs are p->table's, or, when that is NULL, the bio's
+ * own.
+ */
+static void
+part_init(struct part *p, struct command *c, enum req_op op, uint64_t pos)
+{
+	struct bvec *bv = p->table != NULL ? p->table->bv : NULL;
+
+	bio_init(&p->bio, op, pos, bv, BIO_MAX_VECS);
+	p->bio.end_io = part_end;
+	p->bio.priv = c;
+	if ((c->flags & NBD_CMD_FLAG_FUA) != 0 && op != REQ_OP_READ &&
+	    op != REQ_OP_FLUSH)
+		p->bio.flags |= REQ_FUA;
+	p->next = NULL;
+	p->pos = pos;
+	p->end = pos;
+	p->started = false;
+	p->tracked = false;
+}
+
+/* The bio is complete. */
+static void
+part_queue(struct part *p, struct command *c)
+{
+	p->end = p->pos + p->bio.bytes;
+	c->nr_parts++;
+	STAILQ_INSERT_TAIL(&c->session->pending, &p->bio, link);
+}
+
+/* All its bios are.  Several are submitted under a plug in any case. */
+static void
+command_queue(struct command *c)
+{
+	struct nbd_session *s = c->session;
+	struct part *p;
+
+	for (p = &c->first; p != NULL; p = p->next)
+		part_queue(p, c);
+	if (c->nr_parts > 1 || c->zero_pos < c->zero_end)
+		s->batch += s->export->queue->profile->aio_plug_min;
+	else
+		s->batch++;
+}
+
+/*
+ * The bios of a payload at `base`, or of a read that takes what the driver
+ * has.  One whose table is full is followed by another (T11).
+ */
+static int
+add_payload(struct command *c, enum req_op op, char *base)
+{
+	struct nbd_session *s = c->session;
+	const struct nbd_export *e = s->export;
+	bool multipage = e->queue->conf.multipage;
+	uint64_t pages = (c->length + (uint64_t)PAGE_SIZE - 1) >> PAGE_SHIFT;
+	uint64_t nr_bv = pages, done = 0;
+	struct part *p = &c->first, *last = NULL;
+
+	if (multipage)
+		nr_bv = (pages + (1u << e->page_order) - 1) >> e->page_order;
+	while (done < c->length) {
+		if (last != NULL)
+			p = pool_get(s->pool, POOL_PART);
+		if (p == NULL)
+			return -ENOMEM;
+		p->table = NULL;
+		if (nr_bv > BIO_INLINE_VECS)
+			p->table = pool_get(s->pool, POOL_TABLE);
+		part_init(p, c, op, c->offset + done);
+		if (last != NULL)
+			last->next = p;
+		if (nr_bv > BIO_INLINE_VECS && p->table == NULL)
+			return -ENOMEM;
+		if (op == REQ_OP_WRITE)
+			p->bio.flags |= REQ_SYNC; /* as direct I/O has it */
+		done += bio_add_payload(&p->bio, multipage, s->phys,
+		    e->page_order, done >> PAGE_SHIFT,
+		    base != NULL ? base + done : NULL, c->length - done);
+		last = p;
+	}
+	s->phys += pages_span(e->page_order, pages);
+	command_queue(c);
+	return 0;
+}
+
+static int
+start_read(struct command *c, char *payload)
+{
+	struct nbd_session *s = c->session;
+	char *base = NULL;
+
+	(void)payload;
+	c->held = c->length;
+	if (c->length < NBD_READ_COPY) {
+		c->small = pool_get(s->pool, POOL_SMALL);
+		if (c->small == NULL)
+			return -ENOMEM;
+		base = c->small->data + NBD_SIMPLE_REPLY_SIZE;
+		c->held = sizeof(*c->small);
+	}
+	s->held += c->held;
+	return add_payload(c, REQ_OP_READ, base);
+}
+
+static int
+start_write(struct command *c, char *payload)
+{
+	return add_payload(c, REQ_OP_WRITE, payload);
+}
+
+static int
+start_flush(struct command *c, char *payload)
+{
+	(void)payload;
+	part_init(&c->first, c, REQ_OP_FLUSH, 0);
+	command_queue(c);
+	return 0;
+}
+
+static int
+start_trim(struct command *c, char *payload)
+{
+	(void)payload;
+	part_init(&c->first, c, REQ_OP_DISCARD, c->offset);
+	c->first.bio.bytes = c->length;
+	command_queue(c);
+	return 0;
+}
+
+/*
+ * A zeroing that the device does not offer is written: pages of zeros, all
+ * the same one (blkdev_issue_zeroout()), so none is adjacent to another.
+ */
+static char zero_page[PAGE_SIZE] __attribute__((aligned(PAGE_SIZE)));
+
+static struct table zero_table = {
+	.bv[0 ... BIO_MAX_VECS - 1] = {
+		.phys = 0,
+		.base = zero_page,
+		.len = PAGE_SIZE,
+	},
+};
+
+/* Make the part the next bio of the zeroing. */
+static void
+zero_part_init(struct part *p, struct command *c)
+{
+	uint64_t left = c->zero_end - c->zero_pos;
+
+	p->table = &zero_table;
+	part_init(p, c, REQ_OP_WRITE, c->zero_pos);
+	p->table = NULL; /* nobody's to free */
+	p->bio.bytes = left < NBD_ZERO_BYTES ? left : NBD_ZERO_BYTES;
+	p->bio.nr_bv = (unsigned)((p->bio.bytes + PAGE_SIZE - 1) >> PAGE_SHIFT);
+	c->zero_pos += p->bio.bytes;
+}
+
+struct part *
+command_zero_part(struct command *c)
+{
+	struct part *p = pool_get(c->session->pool, POOL_PART);
+
+	if (p == NULL) {
+		command_stop(c);
+		c->error = -ENOMEM;
+		return NULL;
+	}
+	zero_part_init(p, c);
+	p->end = p->pos + p->bio.bytes;
+	c->nr_parts++;
+	if (c->zero_pos == c->zero_end)
+		STAILQ_REMOVE(&c->session->zeroing, c, command, link);
+	return p;
+}
+
+static int
+start_write_zeroes(struct command *c, char *payload)
+{
+	struct nbd_session *s = c->session;
+
+	(void)payload;
+	if (s->export->queue->limits.max_write_zeroes_sectors > 0) {
+		part_init(&c->first, c, REQ_OP_WRITE_ZEROES, c->offset);
+		c->first.bio.bytes = c->length;
+		if ((c->flags & NBD_CMD_FLAG_NO_HOLE) != 0)
+			c->first.bio.flags |= REQ_NOUNMAP;
+		command_queue(c);
+		return 0;
+	}
+	if ((c->flags & NBD_CMD_FLAG_FAST_ZERO) != 0)
+		return -EOPNOTSUPP; /* N145 */
+	c->zero_pos = c->offset;
+	c->zero_end = c->offset + c->length;
+	zero_part_init(&c->first, c);
+	if (c->zero_pos < c->zero_end)
+		STAILQ_INSERT_TAIL(&s->zeroing, c, link);
+	command_queue(c);
+	return 0;
+}
+
+/* -------------------------------------------------------------- requests */
+
+struct wire_request {
+	uint16_t flags;
+	uint16_t type;
+	uint64_t cookie;
+	uint64_t offset;
+	uint32_t length;
+};
+
+/* What a command may look like, and what it does. */
+struct command_type {
+	uint16_t flags;   /* legal ones, beside FUA (N114, N115) */
+	uint16_t needs;   /* the transmission flag that allows it (N122) */
+	bool has_payload; /* `length` bytes follow the header */
+	bool moves_data;  /* `length` is bounded by the maximum payload */
+	bool changes;     /* not on a read-only export (N118) */
+	bool has_range;   /* offset and length lie within the export */
+	int range_error;  /* if they don't (N117) */
+	/* Make its bios: 0 or -errno.  NULL: it does nothing. */
+	int (*start)(struct command *c, char *payload);
+};
+
+static const struct command_type command_types[] = {
+	[NBD_CMD_READ] = {
+		.moves_data = true,
+		.has_range = true,
+		.range_error = -EINVAL,
+		.start = start_read,
+	},
+	[NBD_CMD_WRITE] = {
+		.has_payload = true,
+		.moves_data = true,
+		.changes = true,
+		.has_range = true,
+		.range_error = -ENOSPC,
+		.start = start_write,
+	},
+	[NBD_CMD_FLUSH] = {
+		.needs = NBD_FLAG_SEND_FLUSH,
+		.start = start_flush,
+	},
+	[NBD_CMD_TRIM] = {
+		.needs = NBD_FLAG_SEND_TRIM,
+		.changes = true,
+		.has_range = true,
+		.range_error = -EINVAL,
+		.start = start_trim,
+	},
+	[NBD_CMD_CACHE] = { /* advice, which nobody needs here (N143) */
+		.needs = NBD_FLAG_SEND_CACHE,
+		.has_range = true,
+		.range_error = -EINVAL,
+	},
+	[NBD_CMD_WRITE_ZEROES] = {
+		.flags = NBD_CMD_FLAG_NO_HOLE | NBD_CMD_FLAG_FAST_ZERO,
+		.needs = NBD_FLAG_SEND_WRITE_ZEROES,
+		.changes = true,
+		.has_range = true,
+		.range_error = -ENOSPC,
+		.start = start_write_zeroes,
+	},
+};
+
+/* NULL for those that are unknown (N112, N159). */
+static const struct command_type *
+type_find(uint16_t type)
+{
+	if (type > NBD_CMD_WRITE_ZEROES || type == NBD_CMD_DISC)
+		return NULL;
+	return &command_types[type];
+}
+
+/* 0, or -errno: it is refused. */
+static int
+request_check(const struct nbd_session *s, const struct wire_request *req)
+{
+	const struct command_type *type = type_find(req->type);
+	const struct nbd_export *e = s->export;
+	uint64_t mask = s->agreed ? e->min_block - 1 : 0;
+
+	if (s->shutdown)
+		return -ESHUTDOWN; /* N162 */
+	if (type == NULL)
+		return -EINVAL;
+	if ((req->flags & ~(type->flags | NBD_CMD_FLAG_FUA)) != 0)
+		return -EINVAL;
+	if (type->changes && e->read_only)
+		return -EPERM;
+	if ((type->needs & ~s->flags) != 0)
+		return -EINVAL;
+	if (!type->has_range)
+		return 0;
+	if (req->offset > e->size || req->length > e->size - req->offset)
+		return type->range_error; /* N116 */
+	if (((req->offset | req->length) & mask) != 0)
+		return -EINVAL; /* N88 */
+	if (type->moves_data && req->length > NBD_MAX_PAYLOAD)
+		return -EINVAL; /* N90 */
+	return 0;
+}
+
+/* Make its bios; or it is answered at once. */
+static void
+command_start(struct command *c, char *payload)
+{
+	const struct command_type *type = type_find(c->type);
+
+	c->error = type->start(c, payload);
+	if (c->error != 0)
+		reply_command(c);
+}
+
+static struct command *
+command_new(struct nbd_session *s, const struct wire_request *req)
+{
+	struct command *c = pool_get(s->pool, POOL_COMMAND);
+
+	if (c == NULL)
+		return NULL;
+	c->session = s;
+	c->cookie = req->cookie;
+	c->offset = req->offset;
+	c->length = req->length;
+	c->flags = req->flags;
+	c->type = req->type;
+	c->nr_parts = 0;
+	c->error = 0;
+	c->chunk = NULL;
+	c->small = NULL;
+	c->held = 0;
+	c->zero_pos = 0;
+	c->zero_end = 0;
+	c->first.table = NULL;
+	c->first.next = NULL;
+	c->first.bio.priv = NULL; /* not a bio yet */
+	s->nr_commands++;
+	return c;
+}
+
+void
+command_received(struct nbd_session *s)
+{
+	struct command *c = s->big;
+
+	assert(s->big_done == c->length);
+	s->big = NULL;
+	command_start(c, c->chunk->data);
+}
+
+/* Bytes to ignore: have they all come?  Then the request is answered. */
+static bool
+drained(struct nbd_session *s)
+{
+	size_t n = session_avail(s);
+
+	if (n > s->drain)
+		n = s->drain;
+	s->in_pos += n;
+	s->drain -= n;
+	if (s->drain > 0)
+		return false;
+	reply_simple(s, s->drain_cookie, s->drain_error);
+	return true;
+}
+
+/* Answer a request that is refused, once its payload has gone by. */
+static void
+request_refuse(struct nbd_session *s, const struct wire_request *req, int error)
+{
+	s->in_pos += NBD_REQUEST_SIZE;
+	if (req->type == NBD_CMD_WRITE && req->length > 0) {
+		s->drain = req->length;
+		s->drain_cookie = req->cookie;
+		s->drain_error = error;
+		return;
+	}
+	reply_simple(s, req->cookie, error);
+}
+
+/*
+ * A write whose payload is only partly there.  A small one waits for the
+ * rest in this chunk, or in another one if that has little room left.
+ */
+static int
+await_small(struct nbd_session *s, const struct wire_request *req)
+{
+	size_t size = NBD_REQUEST_SIZE + (size_t)req->length;
+
+	if (s->in->size - s->in_len < NBD_CHUNK / 4)
+		size = NBD_CHUNK;
+	return session_room(s, size);
+}
+
+/* A large one gets a chunk of its own, into which the rest is read. */
+static int
+await_big(struct nbd_session *s, const struct wire_request *req)
+{
+	size_t have = session_avail(s) - NBD_REQUEST_SIZE;
+	struct command *c = command_new(s, req);
+
+	if (c != NULL)
+		c->chunk = session_chunk(s, req->length);
+	if (c == NULL || c->chunk == NULL) {
+		if (c != NULL)
+			command_free(c);
+		request_refuse(s, req, -ENOMEM);
+		return 0;
+	}
+	memcpy(c->chunk->data, session_input(s) + NBD_REQUEST_SIZE, have);
+	s->in_pos = s->in_len;
+	s->big = c;
+	s->big_done = (uint32_t)have;
+	return 0;
+}
+
+/* All of it is there. */
+static void
+request_accept(struct nbd_session *s, const struct wire_request *req)
+{
+	const struct command_type *type = type_find(req->type);
+	char *payload = NULL;
+	struct command *c;
+
+	if (type->start == NULL || (type->has_range && req->length == 0)) {
+		s->in_pos += NBD_REQUEST_SIZE;
+		reply_simple(s, req->cookie, 0); /* N119 */
+		return;
+	}
+	c = command_new(s, req);
+	if (c == NULL) {
+		request_refuse(s, req, -ENOMEM);
+		return;
+	}
+	s->in_pos += NBD_REQUEST_SIZE;
+	if (type->has_payload) {
+		payload = s->in->data + s->in_pos;
+		c->chunk = s->in;
+		c->chunk->refs++;
+		s->in_pos += req->length;
+	}
+	command_start(c, payload);
+}
+
+/* The header of a request is there.  *partial: its payload is not. */
+static int
+request_parse(struct nbd_session *s, bool *partial)
+{
+	const char *p = session_input(s);
+	struct wire_request req = {
+		.flags = get_be16(p + 4),
+		.type = get_be16(p + 6),
+		.cookie = get_be64(p + 8),
+		.offset = get_be64(p + 16),
+		.length = get_be32(p + 24),
+	};
+	uint32_t payload = req.type == NBD_CMD_WRITE ? req.length : 0;
+	int error;
+
+	if (get_be32(p) != NBD_REQUEST_MAGIC)
+		return session_fail(
+		    s, -EPROTO, "request magic 0x%08x", get_be32(p)); /* N108 */
+	if (req.type == NBD_CMD_DISC) {
+		s->closing = true; /* N156 to N158 */
+		return 0;
+	}
+	if (payload > NBD_MAX_DRAIN)
+		return session_fail(s, -EPROTO, "write of %u bytes", payload);
+	s->was_big = payload > NBD_SMALL_PAYLOAD;
+	error = request_check(s, &req);
+	if (error != 0) {
+		request_refuse(s, &req, error);
+		return 0;
+	}
+	if (session_avail(s) - NBD_REQUEST_SIZE >= payload) {
+		request_accept(s, &req);
+		return 0;
+	}
+	if (payload > NBD_SMALL_PAYLOAD)
+		return await_big(s, &req);
+	*partial = true;
+	return await_small(s, &req);
+}
+
+int
+command_parse(struct nbd_session *s)
+{
+	bool partial = false;
+	int err = 0;
+
+	s->blocked = false;
+	while (err == 0 && !partial && !s->closing && s->big == NULL) {
+		if (session_full(s)) {
+			s->blocked = true;
+			break;
+		}
+		if (s->drain > 0 && !drained(s))
+			break;
+		if (session_avail(s) < NBD_REQUEST_SIZE)
+			break;
+		err = request_parse(s, &partial);
+	}
+	return err;
+}

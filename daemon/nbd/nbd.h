@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The NBD protocol without sockets: bytes in, bios out; completions in, bytes
+ * out.  Four calls move the bytes: nbd_want() says which memory to read into,
+ * nbd_got() that so many bytes came, nbd_out() what to write, nbd_sent() that
+ * so many went.  No file descriptor, so tests and fuzzers drive it with
+ * arrays.
+ *
+ * A session belongs to one thread at a time: the main loop's during the
+ * handshake (cpu NULL), then that of the cpu that nbd_attach() named.
+ */
+#ifndef NBD_H
+#define NBD_H
+
+#include <sys/uio.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "blk/blk.h"
+#include "nbd/proto.h"
+
+#define NBD_MAX_PAYLOAD      (64u << 20)  /* advertised; N89, F9 */
+#define NBD_MAX_DRAIN        (128u << 20) /* more: hard disconnect, N89 */
+#define NBD_MAX_REQUESTS     1024u        /* of a connection, in flight */
+#define NBD_MAX_BYTES        (64u << 20)  /* payload in flight, then wait */
+#define NBD_MAX_OPTION       (64u << 10) /* option data kept; more is drained */
+#define NBD_MAX_OPTION_DRAIN (64u << 20) /* more: hard disconnect, N16 */
+#define NBD_MAX_OPTIONS      1024u       /* options a handshake, N22 */
+
+/* What may be attached.  Filled from a disk by main; lives as long as the
+ * daemon (or the test). */
+struct nbd_export {
+	const char *name;
+	const char *description; /* NULL: none */
+	struct queue *queue;
+	uint64_t size; /* bytes */
+	bool read_only;
+	bool rotational;
+	bool can_trim;
+	uint32_t min_block, pref_block; /* advertised in INFO_BLOCK_SIZE */
+	unsigned page_order;            /* of payloads: bio_add_payload() */
+	uint64_t plug_nsec;             /* a plug may stay open that long */
+};
+
+/* What a session asks of its surroundings. */
+struct nbd_host {
+	/* The export of that name ("" is the default one), or NULL. */
+	const struct nbd_export *(*lookup)(void *arg, const char *name);
+	/* The i-th export, or NULL after the last. */
+	const struct nbd_export *(*list)(void *arg, unsigned i);
+	void *arg;
+};
+
+/* ---------------------------------------------------------------- pool.c */
+
+/* Memory that the sessions of one thread share: receive buffers, commands. */
+struct nbd_pool;
+/* NULL when out of memory. */
+struct nbd_pool *nbd_pool_new(void);
+/* No session uses it.  NULL is fine. */
+void nbd_pool_free(struct nbd_pool *p);
+
+/* ------------------------------------------------------------- session.c */
+
+struct nbd_session;
+
+/*
+ * A session that is about to greet its client: nbd_out() has the greeting.
+ * NULL when out of memory.
+ *
+ * `wake` is called, on the session's thread, when there is something to do
+ * for it that no bytes of the client's bring about: output after there was
+ * none, input that a limit had held back, the next bios of a long zeroing,
+ * the end.  The caller remembers it, and in its next turn calls nbd_got(s, 0,
+ * now), then nbd_out().  It may be called from within any function below, and
+ * from the end of a bio; it must not call any of them.
+ */
+struct nbd_session *nbd_session_new(
+    const struct nbd_host *host, void (*wake)(void *arg), void *arg);
+
+/* Nothing of it is in flight (nbd_in_flight() is 0).  NULL is fine. */
+void nbd_session_free(struct nbd_session *s);
+
+/*
+ * The session is in transmission and from now on this cpu's.  Before it, it
+ * submits nothing.  Call nbd_got(s, 0, now) after it: requests may be there.
+ */
+void nbd_attach(struct nbd_session *s, struct cpu *cpu, struct nbd_pool *pool);
+
+bool nbd_in_transmission(const struct nbd_session *s);
+/* What it is attached to, once it is in transmission. */
+const struct nbd_export *nbd_session_export(const struct nbd_session *s);
+
+/*
+ * Is input wanted?  No: a limit is reached (wake is called when it is not any
+ * more), or nothing is wanted ever again.
+ */
+bool nbd_listens(struct nbd_session *s);
+
+/*
+ * Where to read to, when there is something to read: up to `max` iovecs, 0 if
+ * input is not wanted.  It takes a buffer, which the nbd_got() that follows
+ * gives back, if nothing partial is in it.
+ */
+int nbd_want(struct nbd_session *s, struct iovec *iov, int max);
+
+/*
+ * `n` bytes were read there (0 is fine: time has passed, a tag was freed).
+ * Complete requests become bios and are submitted under the session's plug.
+ * 0; or -errno, for good: the client broke the protocol (-EPROTO), asked for
+ * an export that is not there (-ENOENT), and so on.  Then the session is
+ * aborted; nbd_error() says why, for the log.
+ */
+int nbd_got(struct nbd_session *s, size_t n, uint64_t now);
+/* "" when nothing was wrong. */
+const char *nbd_error(const struct nbd_session *s);
+
+/* The client will send nothing more: answer what came, then end (N164). */
+void nbd_eof(struct nbd_session *s, uint64_t now);
+/*
+ * Answer nothing any more: the client is gone, or is to be got rid of.  What
+ * was not submitted is dropped; what is in flight ends silently.
+ */
+void nbd_abort(struct nbd_session *s, uint64_t now);
+/*
+ * N162: finish what is in flight, answer what comes later with ESHUTDOWN (in
+ * a handshake: ERR_SHUTDOWN), end when nothing is left: no bio, no reply, no
+ * half of a request.
+ */
+void nbd_shutdown(struct nbd_session *s);
+
+/*
+ * When nbd_got(s, 0, now) wants to be called without any bytes: the time at
+ * which a plug closes (ns); NBD_NEVER; or NBD_STALLED: in each turn in which
+ * a tag was freed or a request moved, so in any.
+ */
+#define NBD_NEVER   UINT64_MAX
+#define NBD_STALLED 0
+uint64_t nbd_next(const struct nbd_session *s);
+
+/* Everything is answered and sent, and nothing will come: close it. */
+bool nbd_done(const struct nbd_session *s);
+
+/* --------------------------------------------------------------- reply.c */
+
+/*
+ * What to write: the iovecs used, 0 when there is nothing.  They hold until
+ * nbd_sent().
+ */
+int nbd_out(struct nbd_session *s, struct iovec *iov, int max);
+/* The first `n` bytes of it went. */
+void nbd_sent(struct nbd_session *s, size_t n);
+
+/* Bios that the block layer has. */
+unsigned nbd_in_flight(const struct nbd_session *s);
+
+#endif

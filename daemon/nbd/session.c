@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One NBD conversation: its life, its limits, and the memory that its bytes
+ * are read into.
+ *
+ *	in     [ parsed, perhaps writes | in_pos: rest of a request | free ]
+ *	big    [ payload that has come | rest, read first ]
+ *
+ * A session that has nothing partial has no chunk: an idle connection costs
+ * no buffer.
+ */
+#include "nbd/session.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define HANDSHAKE_CHUNK 4096u
+
+static void
+greet(struct nbd_session *s)
+{
+	char buf[18], *p = buf;
+
+	p = put_be64(p, NBD_MAGIC);
+	p = put_be64(p, NBD_IHAVEOPT);
+	put_be16(p, NBD_FLAG_FIXED_NEWSTYLE | NBD_FLAG_NO_ZEROES);
+	out_copy(s, buf, sizeof(buf)); /* N1 */
+}
+
+struct nbd_session *
+nbd_session_new(const struct nbd_host *host, void (*wake)(void *arg), void *arg)
+{
+	struct nbd_session *s = calloc(1, sizeof(*s));
+
+	if (s == NULL)
+		return NULL;
+	s->host = host;
+	s->wake = wake;
+	s->wake_arg = arg;
+	s->max_options = NBD_MAX_OPTIONS;
+	STAILQ_INIT(&s->pending);
+	STAILQ_INIT(&s->zeroing);
+	STAILQ_INIT(&s->unsent);
+	plug_init(&s->plug);
+	order_init(&s->order);
+	s->woken = true; /* the caller is here anyway */
+	greet(s);
+	if (s->aborted) {
+		nbd_session_free(s);
+		return NULL;
+	}
+	return s;
+}
+
+static void
+in_drop(struct nbd_session *s)
+{
+	if (s->in != NULL)
+		session_unref(s, s->in);
+	s->in = NULL;
+	s->in_pos = 0;
+	s->in_len = 0;
+}
+
+/* What came of a request that will not be finished. */
+static void
+partial_drop(struct nbd_session *s)
+{
+	in_drop(s);
+	s->nr_head = 0;
+	s->drain = 0;
+	s->in_option = false;
+	if (s->big != NULL)
+		command_free(s->big);
+	s->big = NULL;
+}
+
+void
+nbd_abort(struct nbd_session *s, uint64_t now)
+{
+	s->aborted = true;
+	s->woken = false;
+	s->now = now;
+	partial_drop(s);
+	submit_drop(s, now);
+	out_drop(s);
+}
+
+void
+nbd_session_free(struct nbd_session *s)
+{
+	if (s == NULL)
+		return;
+	nbd_abort(s, s->now);
+	assert(s->nr_started == 0);
+	assert(s->nr_commands == 0);
+	assert(s->held == 0);
+	free(s->iov);
+	free(s);
+}
+
+void
+nbd_attach(struct nbd_session *s, struct cpu *cpu, struct nbd_pool *pool)
+{
+	assert(s->phase == PHASE_TRANSMISSION);
+	assert(s->cpu == NULL);
+	s->cpu = cpu;
+	s->pool = pool;
+}
+
+bool
+nbd_in_transmission(const struct nbd_session *s)
+{
+	return s->phase == PHASE_TRANSMISSION;
+}
+
+const struct nbd_export *
+nbd_session_export(const struct nbd_session *s)
+{
+	return s->export;
+}
+
+int
+session_fail(struct nbd_session *s, int err, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(s->text, sizeof(s->text), fmt, ap);
+	va_end(ap);
+	s->error = err;
+	s->aborted = true;
+	session_wake(s);
+	return err;
+}
+
+const char *
+nbd_error(const struct nbd_session *s)
+{
+	return s->text;
+}
+
+void
+session_wake(struct nbd_session *s)
+{
+	if (s->woken)
+		return;
+	s->woken = true;
+	s->wake(s->wake_arg);
+}
+
+/* ---------------------------------------------------------------- limits */
+
+bool
+session_full(const struct nbd_session *s)
+{
+	unsigned others = s->nr_commands - (s->big != NULL);
+
+	if (out_full(s))
+		return true;
+	/* a request alone is let in whatever it takes */
+	return others > 0 &&
+	       (s->nr_commands >= NBD_MAX_REQUESTS || s->held >= NBD_MAX_BYTES);
+}
+
+void
+session_unblock(struct nbd_session *s)
+{
+	if (s->blocked && !session_full(s))
+		session_wake(s);
+}
+
+struct chunk *
+session_chunk(struct nbd_session *s, size_t size)
+{
+	struct chunk *c = chunk_new(s->pool, size);
+
+	if (c != NULL)
+		s->held += c->size;
+	return c;
+}
+
+void
+session_unref(struct nbd_session *s, struct chunk *c)
+{
+	if (--c->refs > 0)
+		return;
+	s->held -= c->size;
+	chunk_free(s->pool, c);
+}
+
+/* ----------------------------------------------------------------- input */
+
+int
+session_room(struct nbd_session *s, size_t size)
+{
+	size_t len = session_avail(s);
+	struct chunk *c = s->in;
+
+	if (c->size - s->in_pos >= size)
+		return 0;
+	if (c->refs > 1 || c->size < size) {
+		c = session_chunk(s, size);
+		if (c == NULL)
+			return session_fail(s, -ENOMEM, "out of memory");
+	}
+	memmove(c->data, session_input(s), len);
+	if (c != s->in)
+		session_unref(s, s->in);
+	s->in = c;
+	s->in_pos = 0;
+	s->in_len = len;
+	return 0;
+}
+
+/* A chunk to read into, with the start of a request if there is one. */
+static bool
+in_new(struct nbd_session *s)
+{
+	bool handshake = s->phase != PHASE_TRANSMISSION;
+
+	s->in = session_chunk(s, handshake ? HANDSHAKE_CHUNK : NBD_CHUNK);
+	if (s->in == NULL) {
+		session_fail(s, -ENOMEM, "out of memory");
+		return false;
+	}
+	memcpy(s->in->data, s->head, s->nr_head);
+	s->in_pos = 0;
+	s->in_len = s->nr_head;
+	s->nr_head = 0;
+	return true;
+}
+
+bool
+nbd_listens(struct nbd_session *s)
+{
+	if (s->aborted || s->closing || s->eof)
+		return false;
+	if (s->phase == PHASE_TRANSMISSION && s->cpu == NULL)
+		return false;
+	s->blocked = s->blocked || session_full(s);
+	return !s->blocked;
+}
+
+int
+nbd_want(struct nbd_session *s, struct iovec *iov, int max)
+{
+	size_t room;
+	int nr = 0;
+
+	if (max <= 0 || !nbd_listens(s))
+		return 0;
+	if (s->big != NULL) {
+		iov[nr].iov_base = s->big->chunk->data + s->big_done;
+		iov[nr].iov_len = s->big->length - s->big_done;
+		if (++nr == max)
+			return nr;
+	}
+	if (s->in == NULL && !in_new(s))
+		return 0;
+	room = s->in->size - s->in_len;
+	if (s->was_big && s->drain == 0 && room > NBD_PEEK)
+		room = NBD_PEEK;
+	iov[nr].iov_base = s->in->data + s->in_len;
+	iov[nr].iov_len = room;
+	return nr + 1;
+}
+
+/* `n` bytes are where nbd_want() said. */
+static void
+take(struct nbd_session *s, size_t n)
+{
+	size_t rest;
+
+	if (s->closing || s->eof)
+		return;
+	if (s->big != NULL) {
+		rest = s->big->length - s->big_done;
+		if (rest > n)
+			rest = n;
+		s->big_done += (uint32_t)rest;
+		n -= rest;
+		if (s->big_done == s->big->length)
+			command_received(s);
+	}
+	assert(n == 0 || (s->in != NULL && n <= s->in->size - s->in_len));
+	s->in_len += n;
+}
+
+/* Keep no more than a later call needs. */
+static void
+tidy(struct nbd_session *s)
+{
+	bool attached = s->phase != PHASE_TRANSMISSION || s->cpu != NULL;
+	size_t n = session_avail(s);
+
+	if (s->closing || (s->eof && !s->blocked && attached)) {
+		partial_drop(s);
+		return;
+	}
+	if (s->phase == PHASE_TRANSMISSION && n < NBD_REQUEST_SIZE && n > 0) {
+		memcpy(s->head, session_input(s), n);
+		s->nr_head = (unsigned)n;
+		n = 0;
+	}
+	if (n == 0)
+		in_drop(s);
+}
+
+/* Is the rest of a request on its way? */
+static bool
+awaits_more(struct nbd_session *s)
+{
+	return nbd_listens(s) && (s->big != NULL || s->drain > 0 ||
+				     s->nr_head > 0 || s->in != NULL);
+}
+
+int
+nbd_got(struct nbd_session *s, size_t n, uint64_t now)
+{
+	int err = s->error;
+
+	s->woken = false;
+	s->now = now;
+	if (!s->aborted) {
+		take(s, n);
+		if (s->phase != PHASE_TRANSMISSION)
+			err = option_parse(s);
+		if (err == 0 && s->cpu != NULL)
+			err = command_parse(s);
+	}
+	if (s->aborted) {
+		nbd_abort(s, now);
+		return s->error;
+	}
+	tidy(s);
+	if (s->cpu != NULL)
+		submit_pending(s, awaits_more(s), now);
+	return err;
+}
+
+void
+nbd_eof(struct nbd_session *s, uint64_t now)
+{
+	s->eof = true;
+	nbd_got(s, 0, now);
+}
+
+void
+nbd_shutdown(struct nbd_session *s)
+{
+	s->shutdown = true;
+	session_wake(s);
+}
+
+uint64_t
+nbd_next(const struct nbd_session *s)
+{
+	if (s->aborted)
+		return NBD_NEVER;
+	if (s->stalled)
+		return NBD_STALLED;
+	return s->plug_open ? s->plug_until : NBD_NEVER;
+}
+
+bool
+nbd_done(const struct nbd_session *s)
+{
+	bool partial = session_avail(s) > 0 || s->nr_head > 0 || s->drain > 0 ||
+		       s->in_option;
+
+	if (s->aborted)
+		return s->nr_started == 0;
+	if (s->nr_commands > 0 || s->sent < s->appended || s->blocked)
+		return false;
+	if (s->closing)
+		return true;
+	return (s->eof || s->shutdown) && !partial;
+}

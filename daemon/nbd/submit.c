@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * From the session to the block layer: a session is a task, what one call
+ * brought is a batch, as an io_submit() is.  Bios go in the order in which
+ * they came; one that has to wait, for a tag or for one that it overlaps,
+ * holds back those behind it.
+ *
+ * A zeroing that has to be written is many bios.  They are made a few at a
+ * time, and other commands pass it, if they don't overlap what is left.
+ */
+#include "nbd/session.h"
+
+#include <errno.h>
+
+/* Does an earlier zeroing still have to write there? */
+static bool
+awaits_zeroing(const struct nbd_session *s, const struct part *p)
+{
+	const struct command *c, *own = p->bio.priv;
+
+	if (own->zero_end > 0)
+		return false; /* zeros are zeros, whoever is first */
+	STAILQ_FOREACH(c, &s->zeroing, link) {
+		if (!c->first.started)
+			break; /* it came later, as do those after it */
+		if (c->zero_pos < p->end && p->pos < c->zero_end)
+			return true;
+	}
+	return false;
+}
+
+static bool
+may_go(struct nbd_session *s, const struct part *p)
+{
+	return !awaits_zeroing(s, p) && order_allows(&s->order, p);
+}
+
+/* 0: the block layer has it.  -EAGAIN: no tag; -EBUSY: others come first. */
+static int
+submit(struct nbd_session *s, struct part *p, uint64_t now)
+{
+	struct plug *plug = s->plug_open ? &s->plug : NULL;
+
+	if (!p->started) {
+		if (!may_go(s, p)) {
+			plug_flush(&s->plug, s->cpu, now);
+			if (!may_go(s, p))
+				return -EBUSY;
+		}
+		order_add(&s->order, p);
+		p->started = true;
+		s->nr_started++;
+	}
+	return queue_submit(s->export->queue, s->cpu, plug, &p->bio, now);
+}
+
+/* Take the first off the list: its link is the block layer's while there. */
+static int
+submit_first(struct nbd_session *s, uint64_t now)
+{
+	struct bio *bio = STAILQ_FIRST(&s->pending);
+	int err;
+
+	STAILQ_REMOVE_HEAD(&s->pending, link);
+	err = submit(s, (struct part *)bio, now);
+	if (err != 0)
+		STAILQ_INSERT_HEAD(&s->pending, bio, link);
+	return err;
+}
+
+/* The zeroing that can go on, or NULL. */
+static struct command *
+zeroing_first(const struct nbd_session *s)
+{
+	struct command *c = STAILQ_FIRST(&s->zeroing);
+
+	if (c == NULL || !c->first.started || c->nr_parts >= NBD_ZERO_BIOS)
+		return NULL;
+	return c;
+}
+
+/* One bio more of a zeroing: it goes before what is pending. */
+static int
+submit_zeros(struct nbd_session *s, struct command *c, uint64_t now)
+{
+	struct part *p = command_zero_part(c);
+	int err;
+
+	if (p == NULL) {
+		c->nr_parts++; /* those before it may all have ended */
+		command_put(c);
+		return 0;
+	}
+	err = submit(s, p, now);
+	if (err != 0)
+		STAILQ_INSERT_HEAD(&s->pending, &p->bio, link);
+	return err;
+}
+
+static void
+submit_all(struct nbd_session *s, uint64_t now)
+{
+	unsigned budget = NBD_ZERO_BIOS;
+	struct command *c;
+	int err = 0;
+
+	do {
+		while (err == 0 && !STAILQ_EMPTY(&s->pending))
+			err = submit_first(s, now);
+		s->stalled = err != 0;
+		c = zeroing_first(s);
+		if (err == -EAGAIN || c == NULL)
+			return;
+		err = submit_zeros(s, c, now);
+	} while (err == 0 && --budget > 0);
+	s->stalled = !STAILQ_EMPTY(&s->pending);
+	if (err == 0 && zeroing_first(s) != NULL)
+		session_wake(s); /* let others have a turn, then go on */
+}
+
+/* The plug has been open long enough, or holds nothing. */
+static void
+close_plug(struct nbd_session *s, uint64_t now)
+{
+	plug_flush(&s->plug, s->cpu, now);
+	s->plug_open = false;
+}
+
+void
+submit_pending(struct nbd_session *s, bool more, uint64_t now)
+{
+	const struct nbd_export *e = s->export;
+	uint64_t wait = more ? NBD_PARTIAL_NSEC : 0;
+
+	if (wait < e->plug_nsec && !s->blocked && !s->closing && !s->eof)
+		wait = e->plug_nsec;
+	if (s->plug_open && now >= s->plug_until)
+		close_plug(s, now);
+	if (!STAILQ_EMPTY(&s->pending) || !STAILQ_EMPTY(&s->zeroing)) {
+		if (!s->plug_open &&
+		    (wait > 0 || s->batch >= e->queue->profile->aio_plug_min)) {
+			s->plug_open = true;
+			s->plug_since = now;
+		}
+		submit_all(s, now);
+		if (STAILQ_EMPTY(&s->pending))
+			s->batch = 0;
+	}
+	if (!s->plug_open)
+		return;
+	s->plug_until = s->plug_since + wait;
+	if (now >= s->plug_until || s->plug.nr == 0 || s->stalled)
+		close_plug(s, now);
+}
+
+/* What the block layer has of it goes on; the rest ends here. */
+static void
+drop(struct nbd_session *s, struct bio *bio, uint64_t now)
+{
+	if (bio->waits != NULL && bio->waits != bio)
+		bio_endio(bio->waits, -ESHUTDOWN, s->cpu, now);
+	bio_endio(bio, -ESHUTDOWN, s->cpu, now);
+}
+
+void
+submit_drop(struct nbd_session *s, uint64_t now)
+{
+	struct command *c;
+	struct bio *bio;
+
+	s->stalled = false;
+	s->batch = 0;
+	while ((c = STAILQ_FIRST(&s->zeroing)) != NULL) {
+		c->nr_parts++; /* those it had may all have ended */
+		command_stop(c);
+		command_put(c);
+	}
+	while ((bio = STAILQ_FIRST(&s->pending)) != NULL) {
+		STAILQ_REMOVE_HEAD(&s->pending, link);
+		drop(s, bio, now);
+	}
+	if (s->plug_open)
+		close_plug(s, now);
+}

@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * nullbctl: ask a running nullbd.  A command is a request over the control
+ * socket and a way to print its answer.
+ *
+ * Exit status: 0 done; 1 no daemon there, or it refused; 2 wrong usage.
+ */
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ctl/ctl.h"
+
+enum {
+	EXIT_DONE,
+	EXIT_REFUSED,
+	EXIT_USAGE
+};
+
+static struct {
+	const char *control;
+	bool json;     /* print answers as they come */
+	int fd;        /* -1: not connected yet */
+	FILE *answers; /* what comes from it */
+} client = { .fd = -1 };
+
+/* ---- talking to the daemon */
+
+static void
+die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
+
+static void
+die(const char *fmt, ...)
+{
+	va_list ap;
+
+	fputs("nullbctl: ", stderr);
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+	exit(EXIT_REFUSED);
+}
+
+static void
+connect_daemon(void)
+{
+	struct sockaddr_un addr = { .sun_family = AF_UNIX };
+
+	if (strlen(client.control) >= sizeof(addr.sun_path))
+		die("%s: a path of more than %zu bytes", client.control,
+		    sizeof(addr.sun_path) - 1);
+	memcpy(addr.sun_path, client.control, strlen(client.control) + 1);
+	client.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (client.fd < 0)
+		die("socket: %s", strerror(errno));
+	if (connect(client.fd, (struct sockaddr *)&addr, sizeof(addr)) != 0) {
+		if (errno == ENOENT || errno == ECONNREFUSED)
+			die("no daemon is listening at %s (--control says "
+			    "where)",
+			    client.control);
+		die("%s: %s", client.control, strerror(errno));
+	}
+	client.answers = fdopen(client.fd, "r");
+	if (client.answers == NULL)
+		die("fdopen: %s", strerror(errno));
+}
+
+static void
+send_line(const char *line, size_t len)
+{
+	ssize_t n;
+
+	while (len > 0) {
+		n = send(client.fd, line, len, MSG_NOSIGNAL);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			die("%s: %s", client.control, strerror(errno));
+		line += n;
+		len -= (size_t)n;
+	}
+}
+
+/* One line, however long the daemon makes it. */
+static json_t *
+read_answer(void)
+{
+	char *line = NULL;
+	size_t size = 0;
+	ssize_t len = getline(&line, &size, client.answers);
+	json_error_t why;
+	json_t *answer;
+
+	if (len <= 0)
+		die("%s: the daemon hung up", client.control);
+	if (client.json)
+		fwrite(line, 1, (size_t)len, stdout);
+	answer = json_loadb(line, (size_t)len, 0, &why);
+	free(line);
+	if (!json_is_object(answer))
+		die("%s: an answer that is not JSON: %s", client.control,
+		    why.text);
+	return answer;
+}
+
+/* Ask; does not return when the daemon refuses. */
+static json_t *
+ask(const char *command, const char *name, const char *attribute)
+{
+	json_t *request, *answer;
+	const char *error = "no reason given";
+	char *line;
+
+	request = json_pack("{s:s, s:s*, s:s*}", "command", command, "name",
+	    name, "attribute", attribute);
+	line = request != NULL ? json_dumps(request, JSON_COMPACT) : NULL;
+	if (line == NULL)
+		die("%s: not UTF-8, or out of memory", command);
+	json_decref(request);
+	if (client.fd < 0)
+		connect_daemon();
+	send_line(line, strlen(line));
+	send_line("\n", 1);
+	free(line);
+	answer = read_answer();
+	if (!json_is_true(json_object_get(answer, "ok"))) {
+		json_unpack(answer, "{s:s}", "error", &error);
+		die("%s", error);
+	}
+	return answer;
+}
+
+static const char *
+string_of(json_t *object, const char *member)
+{
+	const char *s = json_string_value(json_object_get(object, member));
+
+	if (s == NULL)
+		die("%s: an answer without %s", client.control, member);
+	return s;
+}
+
+/* ---- commands */
+
+struct args {
+	char **argv;
+	int argc;
+	bool extended; /* -x */
+};
+
+static void
+run_list(const struct args *args)
+{
+	json_t *answer = ask("list", NULL, NULL), *d;
+	size_t i;
+
+	(void)args;
+	if (client.json)
+		return;
+	printf("%-31s %5s %20s %9s %13s %12s %s\n", "NAME", "POWER", "SIZE",
+	    "BLOCKSIZE", "MEMORY_BACKED", "MEMORY", "KERNEL");
+	json_array_foreach(json_object_get(answer, "devices"), i, d)
+	    printf("%-31s %5s %20" PRIu64 " %9d %13d %12" PRIu64 " %s\n",
+		string_of(d, "name"),
+		json_is_true(json_object_get(d, "power")) ? "on" : "off",
+		(uint64_t)json_integer_value(json_object_get(d, "size")),
+		(int)json_integer_value(json_object_get(d, "blocksize")),
+		json_is_true(json_object_get(d, "memory_backed")),
+		(uint64_t)json_integer_value(json_object_get(d, "memory")),
+		string_of(d, "kernel"));
+	json_decref(answer);
+}
+
+static void
+run_get(const struct args *args)
+{
+	json_t *answer, *value;
+	const char *name;
+
+	answer =
+	    ask("get", args->argv[0], args->argc > 1 ? args->argv[1] : NULL);
+	if (client.json)
+		return;
+	if (args->argc > 1)
+		printf("%s\n", string_of(answer, "value"));
+	else
+		json_object_foreach(json_object_get(answer, "attributes"), name,
+		    value) printf("%-30s %s\n", name, json_string_value(value));
+	json_decref(answer);
+}
+
+static void
+run_stat(const struct args *args)
+{
+	json_t *answer = ask("stat", args->argv[0], NULL);
+
+	if (!client.json)
+		printf("%s\n", string_of(answer, "stat"));
+	json_decref(answer);
+}
+
+static void
+run_diskstats(const struct args *args)
+{
+	json_t *answer, *d;
+	size_t i;
+
+	answer = ask("diskstats", args->argc > 0 ? args->argv[0] : NULL, NULL);
+	if (!client.json)
+		json_array_foreach(json_object_get(answer, "devices"), i, d)
+		    printf("%s\n", string_of(d, "fio"));
+	json_decref(answer);
+}
+
+static void
+run_help(const struct args *args)
+{
+	json_t *answer;
+
+	answer = ask("help", NULL, args->argc > 0 ? args->argv[0] : NULL);
+	if (!client.json)
+		fputs(string_of(answer, "help"), stdout);
+	json_decref(answer);
+}
+
+/* ---- iostat */
+
+static json_t *
+device_of(json_t *answer, const char *name)
+{
+	json_t *d;
+	size_t i;
+
+	json_array_foreach(json_object_get(answer, "devices"), i,
+	    d) if (strcmp(string_of(d, "name"), name) == 0) return d;
+	return NULL;
+}
+
+/* A device's line: since the report before, or since its power came on. */
+static void
+print_report(json_t *device, json_t *before, bool extended)
+{
+	struct sample from = {}, to;
+
+	if (sample_unpack(json_object_get(device, "sample"), &to) != 0 ||
+	    (before != NULL &&
+		sample_unpack(json_object_get(before, "sample"), &from) != 0))
+		die("%s: an answer without counters", client.control);
+	if (before == NULL)
+		from.now_ns = (uint64_t)json_integer_value(
+		    json_object_get(device, "on_ns"));
+	iostat_line(extended, string_of(device, "name"), &from, &to, stdout);
+}
+
+/* A report now, and if there is an interval one each time it has passed. */
+static void
+report(
+    const struct args *args, const char *name, double interval, uint64_t count)
+{
+	json_t *before = NULL, *answer, *d;
+	struct timespec pause = {
+		.tv_sec = (time_t)interval,
+		.tv_nsec = (long)((interval - (double)(time_t)interval) * 1e9),
+	};
+	size_t i;
+
+	for (uint64_t n = 0; n < count; n++) {
+		if (n > 0)
+			nanosleep(&pause, NULL);
+		answer = ask("iostat", name, NULL);
+		if (!client.json) {
+			iostat_header(args->extended, stdout);
+			json_array_foreach(json_object_get(answer, "devices"),
+			    i, d) print_report(d,
+			    device_of(before, string_of(d, "name")),
+			    args->extended);
+			putchar('\n');
+		}
+		fflush(stdout);
+		json_decref(before);
+		before = answer;
+	}
+	json_decref(before);
+}
+
+static bool
+is_number(const char *s)
+{
+	char *end;
+
+	strtod(s, &end);
+	return end != s && *end == '\0';
+}
+
+static void
+run_iostat(const struct args *args)
+{
+	const char *name = NULL;
+	double interval = 0;
+	uint64_t count = 1;
+	int i = 0;
+
+	if (i < args->argc && !is_number(args->argv[i]))
+		name = args->argv[i++];
+	if (i < args->argc) {
+		interval = strtod(args->argv[i++], NULL);
+		count = UINT64_MAX;
+		if (!(interval > 0 && interval <= 1e6)) {
+			fprintf(stderr, "nullbctl: iostat: an interval is "
+					"seconds, more than 0\n");
+			exit(EXIT_USAGE);
+		}
+	}
+	if (i < args->argc &&
+	    (uint_parse(args->argv[i++], NULL, &count) != 0 || count == 0)) {
+		fprintf(stderr, "nullbctl: iostat: a count is a number, at "
+				"least 1\n");
+		exit(EXIT_USAGE);
+	}
+	report(args, name, interval, count);
+}
+
+static const struct command {
+	const char *name;
+	const char *args;
+	const char *help;
+	int min_args, max_args;
+	void (*run)(const struct args *args);
+} commands[] = {
+	{ "list", "", "the devices", 0, 0, run_list },
+	{ "get", "NAME [ATTRIBUTE]", "its settings, or the value of one", 1, 2,
+	    run_get },
+	{ "stat", "NAME", "the fields of /sys/block/NAME/stat", 1, 1,
+	    run_stat },
+	{ "iostat", "[-x] [NAME] [INTERVAL [COUNT]]",
+	    "what iostat prints: first since power-on, then in each interval",
+	    0, 3, run_iostat },
+	{ "diskstats", "[NAME]", "fio's \"Disk stats\" line", 0, 1,
+	    run_diskstats },
+	{ "help", "[ATTRIBUTE]", "what the attributes are", 0, 1, run_help },
+	{},
+};
+
+/* ---- the command line */
+
+static void
+usage(FILE *out)
+{
+	fputs("usage: nullbctl [--control PATH] [--json] COMMAND ...\n\n", out);
+	for (const struct command *c = commands; c->name != NULL; c++)
+		fprintf(out, "  %-10s %-32s %s\n", c->name, c->args, c->help);
+	fprintf(out,
+	    "\n"
+	    "  --control PATH  where the daemon listens: else $NULLBD_CONTROL, "
+	    "else\n"
+	    "                  %s\n"
+	    "  --json          print the answer as it comes\n"
+	    "  --help, --version\n"
+	    "\n"
+	    "Exit status: 0 done; 1 no daemon there, or it refused; 2 wrong "
+	    "usage.\n",
+	    CTL_SOCKET);
+}
+
+static void
+bad_usage(void)
+{
+	usage(stderr);
+	exit(EXIT_USAGE);
+}
+
+static void
+run(const char *name, struct args *args)
+{
+	for (const struct command *c = commands; c->name != NULL; c++) {
+		if (strcmp(c->name, name) != 0)
+			continue;
+		if (args->argc < c->min_args || args->argc > c->max_args ||
+		    (args->extended && c->run != run_iostat))
+			bad_usage();
+		c->run(args);
+		return;
+	}
+	fprintf(stderr, "nullbctl: %s: no such command\n", name);
+	bad_usage();
+}
+
+int
+main(int argc, char **argv)
+{
+	enum {
+		OPT_CONTROL = 256,
+		OPT_JSON,
+		OPT_HELP,
+		OPT_VERSION
+	};
+	static const struct option options[] = {
+		{ "control", required_argument, NULL, OPT_CONTROL },
+		{ "json", no_argument, NULL, OPT_JSON },
+		{ "help", no_argument, NULL, OPT_HELP },
+		{ "version", no_argument, NULL, OPT_VERSION },
+		{},
+	};
+	struct args args = {};
+	int opt;
+
+	client.control = getenv("NULLBD_CONTROL");
+	if (client.control == NULL)
+		client.control = CTL_SOCKET;
+	while ((opt = getopt_long(argc, argv, "x", options, NULL)) != -1)
+		switch (opt) {
+		case OPT_CONTROL: client.control = optarg; break;
+		case OPT_JSON: client.json = true; break;
+		case 'x': args.extended = true; break;
+		case OPT_HELP: usage(stdout); return EXIT_DONE;
+		case OPT_VERSION:
+			printf("nullbctl %s\n", NULLBD_VERSION);
+			return EXIT_DONE;
+		default: bad_usage();
+		}
+	if (optind == argc)
+		bad_usage();
+	args.argv = argv + optind + 1;
+	args.argc = argc - optind - 1;
+	run(argv[optind], &args);
+	if (client.answers != NULL)
+		fclose(client.answers);
+	if (fflush(stdout) != 0)
+		die("standard output: %s", strerror(errno));
+	return EXIT_DONE;
+}

@@ -1,0 +1,26 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# cppcheck and clang-tidy have nothing to say (.clang-tidy says what is asked).
+cd "$(dirname "$0")/../.." || exit 1
+for tool in cppcheck clang-tidy; do
+	command -v $tool >/dev/null || {
+		echo "skipped: $tool is missing"
+		exit 77
+	}
+done
+# its lists are macros that cppcheck must see to understand the loops
+queue_h=$(echo '#include <sys/queue.h>' | gcc -E - |
+	sed -n 's/^# 1 "\(.*sys\/queue\.h\)".*/\1/p' | head -n 1)
+cppcheck --quiet --std=c11 --enable=warning,performance,portability \
+	--inline-suppr --suppress=missingIncludeSystem --error-exitcode=1 \
+	--include="$queue_h" --include=tests/style/cppcheck.h \
+	-D_GNU_SOURCE -Idaemon -j 2 daemon || exit 1
+tidy() {
+	git ls-files -co --exclude-standard 'daemon/*.c' |
+		xargs -P 2 -I FILE clang-tidy --quiet --warnings-as-errors='*' \
+			FILE -- -std=gnu17 -D_GNU_SOURCE -Idaemon \
+			-DNULLBD_VERSION='"0"' 2>&1 |
+		grep -v ' warnings\{0,1\} generated\|^Suppressed\|^Use -header'
+}
+tidy && exit 1
+exit 0

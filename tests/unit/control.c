@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: MIT */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ctl/ctl.h"
+
+#define ON_NS    UINT64_C(1000000000)
+#define NOW_NS   UINT64_C(3000000000)
+#define NR_DISKS 3u
+
+static struct machine *machine;
+static struct page_pool *pool;
+static struct disk *disks[NR_DISKS];
+static struct ctl ctl = { .disks = disks, .nr_disks = NR_DISKS };
+
+/* nullb0 is new, "old" plays 4.14, "off" has no power. */
+static int
+setup(void **state)
+{
+	static const char *names[] = { "nullb0", "old", "off" };
+	char err[256];
+
+	(void)state;
+	machine = machine_new(1, NULL, NULL);
+	pool = page_pool_new(machine, 0);
+	for (unsigned i = 0; i < NR_DISKS; i++)
+		disks[i] = disk_new(names[i], machine, pool);
+	attr_set(disk_attrs, &disks[0]->set, "memory_backed", "1", false, err,
+	    sizeof(err));
+	attr_set(disk_attrs, &disks[1]->set, "kernel", "4.14", false, err,
+	    sizeof(err));
+	attr_set(
+	    disk_attrs, &disks[1]->set, "index", "1", false, err, sizeof(err));
+	for (unsigned i = 0; i < 2; i++)
+		if (disk_power_on(disks[i], ON_NS, err, sizeof(err)) != 0)
+			return 1;
+	return 0;
+}
+
+static int
+teardown(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < NR_DISKS; i++)
+		disk_free(disks[i]);
+	page_pool_free(pool);
+	machine_free(machine);
+	return 0;
+}
+
+static json_t *
+ask(const char *request)
+{
+	char *line = ctl_request(&ctl, request, strlen(request), NOW_NS);
+	json_t *answer;
+
+	assert_non_null(line);
+	assert_int_equal(line[strlen(line) - 1], '\n');
+	assert_ptr_equal(strchr(line, '\n'), line + strlen(line) - 1);
+	answer = json_loads(line, 0, NULL);
+	assert_true(json_is_object(answer));
+	free(line);
+	return answer;
+}
+
+/* Ask for what is refused. */
+static void
+assert_refused(const char *request, const char *name, const char *sentence)
+{
+	json_t *answer = ask(request);
+
+	assert_true(json_is_false(json_object_get(answer, "ok")));
+	assert_string_equal(
+	    json_string_value(json_object_get(answer, "errno")), name);
+	if (sentence != NULL)
+		assert_string_equal(
+		    json_string_value(json_object_get(answer, "error")),
+		    sentence);
+	json_decref(answer);
+}
+
+/* Ask for one string. */
+static void
+assert_answer(const char *request, const char *member, const char *value)
+{
+	json_t *answer = ask(request);
+
+	assert_true(json_is_true(json_object_get(answer, "ok")));
+	assert_string_equal(
+	    json_string_value(json_object_get(answer, member)), value);
+	json_decref(answer);
+}
+
+static void
+gets_one_attribute_as_null_blk_prints_it(void **state)
+{
+	(void)state;
+	assert_answer("{\"command\":\"get\",\"name\":\"nullb0\","
+		      "\"attribute\":\"size\"}",
+	    "value", "256000");
+	assert_answer("{\"command\":\"get\",\"name\":\"nullb0\","
+		      "\"attribute\":\"queue/max_sectors_kb\"}\n",
+	    "value", "127");
+	assert_answer("{\"command\":\"get\",\"name\":\"off\","
+		      "\"attribute\":\"irqmode\"}",
+	    "value", "1");
+	assert_answer("{\"command\":\"get\",\"name\":\"old\","
+		      "\"attribute\":\"kernel\"}",
+	    "value", "4.14");
+}
+
+static void
+gets_all_attributes_in_the_order_of_the_table(void **state)
+{
+	json_t *answer = ask("{\"command\":\"get\",\"name\":\"nullb0\"}");
+	json_t *all = json_object_get(answer, "attributes"), *value;
+	const struct attr *a = disk_attrs;
+	const char *name;
+	char full[64];
+
+	(void)state;
+	json_object_foreach(all, name, value)
+	{
+		snprintf(full, sizeof(full), "%s%s", attr_prefix(a), a->name);
+		assert_string_equal(name, full);
+		assert_true(json_is_string(value));
+		a++;
+	}
+	assert_null(a->name);
+	json_decref(answer);
+}
+
+static void
+lists_devices_that_are_on_and_off(void **state)
+{
+	json_t *answer = ask("{\"command\":\"list\"}");
+	json_t *list = json_object_get(answer, "devices"), *d;
+
+	(void)state;
+	assert_int_equal(json_array_size(list), NR_DISKS);
+	d = json_array_get(list, 0);
+	assert_string_equal(
+	    json_string_value(json_object_get(d, "name")), "nullb0");
+	assert_true(json_is_true(json_object_get(d, "power")));
+	assert_int_equal(json_integer_value(json_object_get(d, "size")),
+	    INT64_C(256000) << 20);
+	d = json_array_get(list, 2);
+	assert_true(json_is_false(json_object_get(d, "power")));
+	json_decref(answer);
+}
+
+static unsigned
+fields_of(const char *request)
+{
+	json_t *answer = ask(request);
+	const char *s = json_string_value(json_object_get(answer, "stat"));
+	unsigned n = 0;
+
+	assert_null(strchr(s, '\n'));
+	while (*(s += strspn(s, " ")) != '\0') {
+		s += strcspn(s, " ");
+		n++;
+	}
+	json_decref(answer);
+	return n;
+}
+
+static void
+shows_as_many_fields_of_stat_as_the_kernel(void **state)
+{
+	(void)state;
+	assert_int_equal(
+	    fields_of("{\"command\":\"stat\",\"name\":\"nullb0\"}"), 17);
+	assert_int_equal(
+	    fields_of("{\"command\":\"stat\",\"name\":\"old\"}"), 11);
+	assert_refused("{\"command\":\"stat\",\"name\":\"off\"}", "ENODEV",
+	    "off: the power is off");
+}
+
+static void
+shows_the_lines_of_diskstats_and_fio(void **state)
+{
+	json_t *answer = ask("{\"command\":\"diskstats\",\"name\":\"old\"}");
+	json_t *list = json_object_get(answer, "devices"),
+	       *d = json_array_get(list, 0);
+
+	(void)state;
+	assert_int_equal(json_array_size(list), 1);
+	assert_string_equal(json_string_value(json_object_get(d, "diskstats")),
+	    "   0       1 old 0 0 0 0 0 0 0 0 0 0 0");
+	assert_string_equal(json_string_value(json_object_get(d, "fio")),
+	    "  old: ios=0/0, merge=0/0, ticks=0/0, in_queue=0, util=0.00%");
+	json_decref(answer);
+}
+
+static void
+gives_samples_of_all_devices_that_are_on(void **state)
+{
+	json_t *answer = ask("{\"command\":\"iostat\"}");
+	json_t *list = json_object_get(answer, "devices"), *d;
+	struct sample s;
+	size_t i;
+
+	(void)state;
+	assert_int_equal(json_array_size(list), 2);
+	json_array_foreach(list, i, d)
+	{
+		assert_int_equal(
+		    sample_unpack(json_object_get(d, "sample"), &s), 0);
+		assert_int_equal(s.now_ns, NOW_NS);
+		assert_int_equal(
+		    json_integer_value(json_object_get(d, "on_ns")), ON_NS);
+		assert_non_null(json_object_get(
+		    json_object_get(d, "since_power_on"), "%util"));
+	}
+	json_decref(answer);
+}
+
+static void
+explains_attributes_of_disks_and_of_the_daemon(void **state)
+{
+	json_t *answer = ask("{\"command\":\"help\"}");
+	const char *help = json_string_value(json_object_get(answer, "help"));
+
+	(void)state;
+	assert_non_null(strstr(help, "queue/nomerges"));
+	assert_non_null(strstr(help, "handshake_seconds"));
+	json_decref(answer);
+	answer = ask("{\"command\":\"help\",\"attribute\":\"memory_limit\"}");
+	help = json_string_value(json_object_get(answer, "help"));
+	assert_non_null(strstr(help, "ENOSPC")); /* the disk's, */
+	assert_non_null(strstr(help, "auto"));   /* the daemon's */
+	json_decref(answer);
+}
+
+static void
+refuses_with_a_name_and_a_sentence(void **state)
+{
+	(void)state;
+	assert_refused("{\"command\":\"get\",\"name\":\"x\"}", "ENODEV",
+	    "x: no such device");
+	assert_refused("{\"command\":\"get\",\"name\":\"nullb0\","
+		       "\"attribute\":\"x\"}",
+	    "ENOENT", "x: no such attribute");
+	assert_refused("{\"command\":\"help\",\"attribute\":\"x\"}", "ENOENT",
+	    "x: no such attribute");
+	assert_refused("{\"command\":\"get\"}", "EINVAL",
+	    "get: of which device? \"name\" is missing");
+	assert_refused(
+	    "{\"command\":\"reboot\"}", "EINVAL", "reboot: no such command");
+	assert_refused("{\"command\":\"iostat\",\"name\":\"off\"}", "ENODEV",
+	    "off: the power is off");
+	assert_refused(
+	    "{\"command\":\"diskstats\",\"name\":\"\"}", "ENODEV", NULL);
+}
+
+static void
+trusts_no_request(void **state)
+{
+	static const char *bad[] = { "", "\n", "{", "[]", "null", "1", "\"a\"",
+		"{}", "{\"command\":1}", "{\"command\":null}",
+		"{\"command\":\"get\",\"name\":[]}",
+		"{\"command\":\"list\",\"command\":\"list\"}",
+		"{\"command\":\"list\"} x", "\xff\xfe",
+		"{\"command\":\"\xff\"}", "{\"command\":\"li\\u0000st\"}" };
+	static const char quoted[] = "{\"command\":\"a\\n\\\"b\"}";
+	char *deep, *line;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
+		assert_refused(bad[i], "EINVAL", NULL);
+	deep = malloc(CTL_MAX_LINE + 2);
+	memset(deep, '[', CTL_MAX_LINE + 1);
+	deep[CTL_MAX_LINE + 1] = '\0';
+	assert_refused(deep, "E2BIG",
+	    "a request of 65537 bytes; allowed: at "
+	    "most 65536");
+	deep[CTL_MAX_LINE] = '\0';
+	assert_refused(deep, "EINVAL", NULL);
+	free(deep);
+	/* what is echoed is escaped */
+	line = ctl_request(&ctl, quoted, strlen(quoted), 0);
+	assert_string_equal(line,
+	    "{\"ok\":false,\"errno\":\"EINVAL\",\"error\":\"a\\n\\\"b: no such "
+	    "command\"}\n");
+	free(line);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(gets_one_attribute_as_null_blk_prints_it),
+		cmocka_unit_test(gets_all_attributes_in_the_order_of_the_table),
+		cmocka_unit_test(lists_devices_that_are_on_and_off),
+		cmocka_unit_test(shows_as_many_fields_of_stat_as_the_kernel),
+		cmocka_unit_test(shows_the_lines_of_diskstats_and_fio),
+		cmocka_unit_test(gives_samples_of_all_devices_that_are_on),
+		cmocka_unit_test(
+		    explains_attributes_of_disks_and_of_the_daemon),
+		cmocka_unit_test(refuses_with_a_name_and_a_sentence),
+		cmocka_unit_test(trusts_no_request),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ctl/ctl.h"
+
+static char err[512];
+
+static void
+every_row_has_a_help_line_and_takes_its_default(void **state)
+{
+	struct daemon_conf c;
+
+	(void)state;
+	assert_int_equal(attr_init(daemon_attrs, &c), 0);
+	for (const struct attr *a = daemon_attrs; a->name != NULL; a++) {
+		assert_true(strlen(a->help) > 5);
+		assert_int_not_equal(a->help[strlen(a->help) - 1], '.');
+		assert_ptr_equal(attr_find(daemon_attrs, a->name), a);
+		if (a->def != NULL)
+			assert_int_equal(attr_set(daemon_attrs, &c, a->name,
+					     a->def, false, err, sizeof(err)),
+			    0);
+	}
+	assert_int_equal(c.spin_usec, 50);
+	assert_int_equal(c.handshake_seconds, 10);
+	assert_int_equal(c.memory_limit, MEMORY_LIMIT_AUTO);
+	attr_fini(daemon_attrs, &c);
+}
+
+static void
+knows_the_ways_to_name_a_place(void **state)
+{
+	static const struct {
+		const char *text, *path, *host;
+		unsigned port;
+	} good[] = {
+		{ "/run/nullbd.sock", "/run/nullbd.sock", "", 0 },
+		{ "./s", "./s", "", 0 },
+		{ "unix:s", "s", "", 0 },
+		{ "localhost", "", "localhost", 10809 },
+		{ "127.0.0.1:10810", "", "127.0.0.1", 10810 },
+		{ ":10810", "", "", 10810 },
+		{ "[::1]", "", "::1", 10809 },
+		{ "[::1]:0", "", "::1", 0 },
+	};
+	static const char *bad[] = { "", "unix:", "10809", "::1", "a:b",
+		"a:", "a:65536", "[::1", "[]:1", "[::1]x", "a:1 " };
+	struct endpoint e;
+	char path[200];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++) {
+		assert_int_equal(
+		    endpoint_parse(good[i].text, &e, err, sizeof(err)), 0);
+		assert_string_equal(e.path, good[i].path);
+		assert_string_equal(e.host, good[i].host);
+		assert_int_equal(e.port, good[i].port);
+	}
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
+		assert_int_equal(
+		    endpoint_parse(bad[i], &e, err, sizeof(err)), -EINVAL);
+	/* sun_path: 107 bytes and a NUL */
+	memset(path, 'a', sizeof(path));
+	path[0] = '/';
+	path[107] = '\0';
+	assert_int_equal(endpoint_parse(path, &e, err, sizeof(err)), 0);
+	path[107] = 'a';
+	path[108] = '\0';
+	assert_int_equal(endpoint_parse(path, &e, err, sizeof(err)), -EINVAL);
+}
+
+static void
+listens_at_all_places_and_at_loopback_when_there_is_none(void **state)
+{
+	struct endpoint e[DAEMON_MAX_LISTENERS];
+	struct daemon_conf c;
+
+	(void)state;
+	attr_init(daemon_attrs, &c);
+	assert_int_equal(daemon_endpoints(&c, e, err, sizeof(err)), 1);
+	assert_string_equal(e[0].host, "127.0.0.1");
+	assert_int_equal(e[0].port, DAEMON_PORT);
+
+	attr_set(daemon_attrs, &c, "socket", "/a", false, err, sizeof(err));
+	attr_set(daemon_attrs, &c, "listen", ":1", false, err, sizeof(err));
+	assert_int_equal(daemon_endpoints(&c, e, err, sizeof(err)), 2);
+	assert_string_equal(e[0].path, "/a");
+	assert_int_equal(e[1].port, 1);
+
+	attr_set(daemon_attrs, &c, "port", "7", false, err, sizeof(err));
+	attr_set(daemon_attrs, &c, "address", "::1", false, err, sizeof(err));
+	assert_int_equal(daemon_endpoints(&c, e, err, sizeof(err)), 3);
+	assert_string_equal(e[2].host, "::1");
+	assert_int_equal(e[2].port, 7);
+
+	for (int i = 0; i < DAEMON_MAX_LISTENERS; i++)
+		attr_set(
+		    daemon_attrs, &c, "listen", "/b", false, err, sizeof(err));
+	assert_int_equal(daemon_endpoints(&c, e, err, sizeof(err)), -EINVAL);
+	attr_fini(daemon_attrs, &c);
+}
+
+static void
+refuses_a_bad_place_when_it_is_set(void **state)
+{
+	struct daemon_conf c;
+
+	(void)state;
+	attr_init(daemon_attrs, &c);
+	assert_int_equal(attr_set(daemon_attrs, &c, "listen", "10809", false,
+			     err, sizeof(err)),
+	    -EINVAL);
+	assert_string_equal(err,
+	    "listen: \"10809\": allowed: unix:PATH, /PATH, HOST:PORT, "
+	    "[V6]:PORT, :PORT, HOST");
+	assert_null(c.listen);
+	attr_fini(daemon_attrs, &c);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(
+		    every_row_has_a_help_line_and_takes_its_default),
+		cmocka_unit_test(knows_the_ways_to_name_a_place),
+		cmocka_unit_test(
+		    listens_at_all_places_and_at_loopback_when_there_is_none),
+		cmocka_unit_test(refuses_a_bad_place_when_it_is_set),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

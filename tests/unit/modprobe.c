@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: MIT */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ctl/ctl.h"
+
+static char path[64]; /* of the file that a test writes */
+
+static int
+setup(void **state)
+{
+	(void)state;
+	snprintf(path, sizeof(path), "/tmp/nullbd-modprobe-%d.conf", getpid());
+	return 0;
+}
+
+/* Read the text as a file; what was said, with "F" for its path. */
+static char *
+read_text(struct config *c, const char *text, int want)
+{
+	FILE *f = fopen(path, "w"), *errors;
+	char *said, *at;
+	size_t n;
+
+	fputs(text, f);
+	fclose(f);
+	errors = open_memstream(&said, &n);
+	assert_int_equal(config_init(c), 0);
+	if (config_modprobe(c, path, errors) != want) {
+		fclose(errors);
+		fail_msg("%s", said);
+	}
+	fclose(errors);
+	unlink(path);
+	while ((at = strstr(said, path)) != NULL) {
+		*at = 'F';
+		memmove(
+		    at + 1, at + strlen(path), strlen(at + strlen(path)) + 1);
+	}
+	return said;
+}
+
+static void
+makes_the_devices_that_modprobe_makes(void **state)
+{
+	struct config c;
+	struct device *d;
+	char *said = read_text(&c,
+	    "# null_blk for the lab\n"
+	    "alias foo null_blk\n"
+	    "options loop max_loop=8\n"
+	    "options null_blk nr_devices=2 gb=0x4 \\\n"
+	    "	bs=4096\n"
+	    "options null-blk memory-backed completion_nsec=\"80000\" "
+	    "no_sched=2 "
+	    "discard=Y submit_queues=010\n",
+	    0);
+
+	(void)state;
+	assert_string_equal(said, "");
+	assert_int_equal(c.nr_devices, 2);
+	d = STAILQ_FIRST(&c.devices);
+	assert_string_equal(d->name, "nullb0");
+	assert_int_equal(d->conf.size, UINT64_C(4) << 30);
+	assert_int_equal(d->conf.blocksize, 4096);
+	assert_true(d->conf.memory_backed);
+	assert_true(d->conf.discard);
+	assert_true(d->conf.no_sched);
+	assert_int_equal(d->conf.completion_nsec, 80000);
+	assert_int_equal(d->conf.submit_queues, 8);
+	d = STAILQ_NEXT(d, link);
+	assert_string_equal(d->name, "nullb1");
+	assert_int_equal(d->conf.blocksize, 4096);
+	free(said);
+	config_fini(&c);
+}
+
+static void
+makes_one_device_without_options_and_none_when_told(void **state)
+{
+	struct config c;
+
+	(void)state;
+	free(read_text(&c, "", 0));
+	assert_int_equal(c.nr_devices, 1);
+	config_fini(&c);
+	free(read_text(&c, "options null_blk nr_devices=0", 0));
+	config_finish(&c);
+	assert_int_equal(c.nr_devices, 0);
+	config_fini(&c);
+}
+
+static void
+refuses_what_the_module_refuses(void **state)
+{
+	struct config c;
+	char *said = read_text(&c,
+	    "options null_blk irqmode=3\n"
+	    "options null_blk queue_mode=3\n"
+	    "options null_blk \\\n"
+	    "  memory_backed=maybe\n"
+	    "options null_blk size=4 gb\n"
+	    "options null_blk gb=5000000000 hw_queue_depth=-1 nr_devices=-1\n"
+	    "options\n",
+	    -EINVAL);
+
+	(void)state;
+	assert_string_equal(said,
+	    "F:1: null_blk: '3' invalid for parameter 'irqmode' (EINVAL)\n"
+	    "F:2: null_blk: '3' invalid for parameter 'queue_mode' (EINVAL)\n"
+	    "F:3: null_blk: 'maybe' invalid for parameter 'memory_backed' "
+	    "(EINVAL)\n"
+	    "F:5: null_blk: unknown parameter 'size'\n"
+	    "F:5: null_blk: '' invalid for parameter 'gb' (EINVAL)\n"
+	    "F:6: null_blk: '5000000000' invalid for parameter 'gb' (ERANGE)\n"
+	    "F:6: hw_queue_depth: \"-1\": allowed: a number\n"
+	    "F:6: null_blk: '-1' invalid for parameter 'nr_devices' (EINVAL)\n"
+	    "F:7: options of which module?\n");
+	assert_int_equal(c.nr_devices, 0);
+	free(said);
+	config_fini(&c);
+}
+
+static void
+clamps_bs_to_a_page_and_says_so(void **state)
+{
+	struct config c;
+	char *said = read_text(&c, "options null_blk bs=8192\n", 0);
+
+	(void)state;
+	assert_string_equal(
+	    said, "F:1: note: bs: 8192: more than a page; 4096 taken\n");
+	assert_int_equal(STAILQ_FIRST(&c.devices)->conf.blocksize, 4096);
+	free(said);
+	config_fini(&c);
+}
+
+static void
+names_the_parameters_it_does_not_have_unless_they_ask_for_nothing(void **state)
+{
+	struct config c;
+	char *said;
+
+	(void)state;
+	said = read_text(&c,
+	    "options null_blk zoned=0 home_node=-1 poll_queues=1 mbps=0\n", 0);
+	assert_string_equal(said, "");
+	free(said);
+	config_fini(&c);
+	said = read_text(&c, "options null_blk mbps=10 zoned=1\n", -EINVAL);
+	assert_string_equal(said,
+	    "F:1: mbps: a parameter of null_blk that nullbd does not have yet; "
+	    "allowed: its default, 0\n"
+	    "F:1: zoned: a parameter of null_blk that nullbd does not have "
+	    "yet; allowed: its default, N\n");
+	free(said);
+	config_fini(&c);
+}
+
+static void
+refuses_names_that_are_taken_and_too_many(void **state)
+{
+	struct config c;
+	char *said;
+
+	(void)state;
+	said = read_text(&c, "options null_blk nr_devices=4097\n", -EINVAL);
+	assert_non_null(strstr(said, "at most 4096 devices"));
+	free(said);
+	config_fini(&c);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(makes_the_devices_that_modprobe_makes),
+		cmocka_unit_test(
+		    makes_one_device_without_options_and_none_when_told),
+		cmocka_unit_test(refuses_what_the_module_refuses),
+		cmocka_unit_test(clamps_bs_to_a_page_and_says_so),
+		cmocka_unit_test(
+		    names_the_parameters_it_does_not_have_unless_they_ask_for_nothing),
+		cmocka_unit_test(refuses_names_that_are_taken_and_too_many),
+	};
+
+	return cmocka_run_group_tests(tests, setup, NULL);
+}

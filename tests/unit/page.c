@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: MIT */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "dev/dev.h"
+
+#ifdef __has_feature /* clang's way to tell; gcc defines the macros */
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0 /* else the memory of the process is not ours alone */
+#endif
+
+/* A machine of cpus that do nothing but carry their number. */
+static struct machine *
+host_new(unsigned nr_cpus)
+{
+	struct machine *m;
+	unsigned i;
+
+	m = aligned_alloc(_Alignof(struct machine), sizeof(*m));
+	assert_non_null(m);
+	memset(m, 0, sizeof(*m));
+	m->nr_cpus = nr_cpus;
+	m->cpu = calloc(nr_cpus, sizeof(*m->cpu));
+	assert_non_null(m->cpu);
+	for (i = 0; i < nr_cpus; i++) {
+		m->cpu[i].machine = m;
+		m->cpu[i].id = i;
+	}
+	assert_int_equal(epoch_init(&m->epoch, nr_cpus), 0);
+	return m;
+}
+
+static void
+host_free(struct machine *m)
+{
+	epoch_fini(&m->epoch);
+	free(m->cpu);
+	free(m);
+}
+
+static void
+turn(struct cpu *cpu)
+{
+	epoch_enter(&cpu->machine->epoch, cpu->id);
+}
+
+/* What a loop does before it sleeps. */
+static void
+rest(struct page_pool *p, struct cpu *cpu)
+{
+	epoch_leave(&cpu->machine->epoch, cpu->id);
+	while (page_pool_idle(p, cpu))
+		;
+}
+
+/* Memory of the process that is there, in bytes. */
+static uint64_t
+resident(void)
+{
+	unsigned long total, here = 0;
+	FILE *f = fopen("/proc/self/statm", "r");
+
+	assert_non_null(f);
+	assert_int_equal(fscanf(f, "%lu %lu", &total, &here), 2);
+	fclose(f);
+	return (uint64_t)here * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static bool
+is_zero(const char *page)
+{
+	unsigned i;
+
+	for (i = 0; i < PAGE_SIZE; i++) {
+		if (page[i] != 0)
+			return false;
+	}
+	return true;
+}
+
+static void
+a_zeroed_page_is_zero_whatever_was_in_it(void **state)
+{
+	struct machine *m = host_new(1);
+	struct page_pool *p = page_pool_new(m, 0);
+	char *page[300];
+	unsigned round, i;
+
+	(void)state;
+	for (round = 0; round < 3; round++) {
+		turn(m->cpu);
+		for (i = 0; i < 300; i++) {
+			page[i] = page_alloc(p, m->cpu, PAGE_ZEROED);
+			assert_true(is_zero(page[i]));
+			assert_int_equal(*page_meta(page[i]), 0);
+			memset(page[i], 0xff, PAGE_SIZE);
+			*page_meta(page[i]) = 0xffffffff;
+		}
+		for (i = 0; i < 300; i++) {
+			if (i % 2 == 0)
+				page_free(p, m->cpu, page[i]);
+			else
+				page_retire(p, m->cpu, page[i]);
+		}
+		rest(p, m->cpu);
+	}
+	page_pool_free(p);
+	host_free(m);
+}
+
+static void
+pages_that_are_taken_together_lie_together(void **state)
+{
+	struct machine *m = host_new(1);
+	struct page_pool *p = page_pool_new(m, 0);
+	char *page, *last = NULL;
+	unsigned i, nr_joined = 0;
+
+	(void)state;
+	for (i = 0; i < 5000; i++) {
+		page = page_alloc(p, m->cpu, 0);
+		assert_int_equal((uintptr_t)page % PAGE_SIZE, 0);
+		nr_joined += page - last == PAGE_SIZE;
+		last = page;
+		page_retire(p, m->cpu, page);
+	}
+	assert_true(nr_joined > 4900);
+	page_pool_free(p);
+	host_free(m);
+}
+
+static void
+counts_every_page_until_it_is_free(void **state)
+{
+	struct machine *m = host_new(1);
+	struct page_pool *p = page_pool_new(m, 1 << 30);
+	void *a, *b;
+
+	(void)state;
+	assert_int_equal(page_pool_limit(p), 1 << 30);
+	assert_int_equal(page_pool_used(p), 0);
+	turn(m->cpu);
+	a = page_alloc(p, m->cpu, 0);
+	b = page_alloc(p, m->cpu, PAGE_ZEROED);
+	assert_int_equal(page_pool_used(p), 2 * PAGE_SIZE);
+	page_free(p, m->cpu, a);
+	assert_int_equal(page_pool_used(p), PAGE_SIZE);
+	page_retire(p, m->cpu, b);
+	assert_int_equal(page_pool_used(p), PAGE_SIZE);
+	rest(p, m->cpu);
+	assert_int_equal(page_pool_used(p), 0);
+	page_pool_free(p);
+	host_free(m);
+}
+
+static void
+refuses_pages_beyond_the_limit_until_one_is_back(void **state)
+{
+	struct machine *m = host_new(1);
+	struct page_pool *p = page_pool_new(m, 10 * PAGE_SIZE + 1);
+	void *page[10], *more;
+	unsigned i;
+
+	(void)state;
+	turn(m->cpu);
+	for (i = 0; i < 10; i++)
+		assert_non_null(page[i] = page_alloc(p, m->cpu, 0));
+	assert_null(page_alloc(p, m->cpu, 0));
+	assert_int_equal(page_pool_used(p), 10 * PAGE_SIZE);
+
+	page_free(p, m->cpu, page[0]);
+	assert_non_null(page[0] = page_alloc(p, m->cpu, 0));
+	assert_null(page_alloc(p, m->cpu, 0));
+
+	/* retired, but this very turn may still look at it */
+	page_retire(p, m->cpu, page[1]);
+	assert_null(page_alloc(p, m->cpu, 0));
+	turn(m->cpu);
+	assert_non_null(page[1] = page_alloc(p, m->cpu, 0));
+	page_retire(p, m->cpu, page[1]);
+	turn(m->cpu);
+	assert_non_null(page[1] = page_alloc(p, m->cpu, 0));
+
+	assert_non_null(more = page_alloc(p, m->cpu, PAGE_EXEMPT));
+	assert_int_equal(page_pool_used(p), 11 * PAGE_SIZE);
+	page_free(p, m->cpu, more);
+	for (i = 0; i < 10; i++)
+		page_free(p, m->cpu, page[i]);
+	assert_int_equal(page_pool_used(p), 0);
+	page_pool_free(p);
+	host_free(m);
+}
+
+static void
+a_retired_page_is_not_used_while_somebody_may_look(void **state)
+{
+	struct machine *m = host_new(2);
+	struct page_pool *p = page_pool_new(m, 0);
+	char *page, *other;
+	unsigned i;
+
+	(void)state;
+	turn(&m->cpu[0]);
+	turn(&m->cpu[1]);
+	page = page_alloc(p, &m->cpu[0], 0);
+	page_retire(p, &m->cpu[0], page);
+	for (i = 0; i < 2000; i++) {
+		turn(&m->cpu[0]);
+		other = page_alloc(p, &m->cpu[0], 0);
+		assert_ptr_not_equal(other, page);
+		page_retire(p, &m->cpu[0], other);
+	}
+	rest(p, &m->cpu[0]);
+	assert_int_equal(page_pool_used(p), 2001 * PAGE_SIZE);
+	rest(p, &m->cpu[1]); /* what the other left behind, too */
+	assert_int_equal(page_pool_used(p), 0);
+	page_pool_free(p);
+	host_free(m);
+}
+
+static void
+free_slabs_go_back_to_the_system(void **state)
+{
+	struct page_pool *p;
+	struct machine *m;
+	unsigned nr = (128u << 20) / PAGE_SIZE, i;
+	void **page;
+	uint64_t before, full, after;
+
+	(void)state;
+	if (SANITIZED)
+		skip();
+	m = host_new(1);
+	p = page_pool_new(m, 0);
+	page = calloc(nr, sizeof(*page));
+	assert_non_null(page);
+	before = resident();
+	turn(m->cpu);
+	for (i = 0; i < nr; i++) {
+		page[i] = page_alloc(p, m->cpu, 0);
+		memset(page[i], 1, PAGE_SIZE);
+	}
+	full = resident();
+	assert_true(full - before > 120u << 20);
+	for (i = 0; i < nr; i++)
+		page_retire(p, m->cpu, page[i]);
+	rest(p, m->cpu);
+	after = resident();
+	assert_true(after < before + (16u << 20));
+	free(page);
+	page_pool_free(p);
+	host_free(m);
+}
+
+static void
+holes_of_a_slab_go_back_to_the_system(void **state)
+{
+	struct page_pool *p;
+	struct machine *m;
+	unsigned nr = (128u << 20) / PAGE_SIZE, i;
+	void **page;
+	uint64_t full, after;
+
+	(void)state;
+	if (SANITIZED)
+		skip();
+	m = host_new(1);
+	p = page_pool_new(m, 0);
+	page = calloc(nr, sizeof(*page));
+	assert_non_null(page);
+	turn(m->cpu);
+	for (i = 0; i < nr; i++) {
+		page[i] = page_alloc(p, m->cpu, 0);
+		memset(page[i], 1, PAGE_SIZE);
+	}
+	full = resident();
+	for (i = 0; i < nr; i++) {
+		if (i / 16 % 2 == 0)
+			page_retire(p, m->cpu, page[i]);
+	}
+	rest(p, m->cpu);
+	after = resident();
+	assert_true(full - after > 48u << 20); /* of 64 */
+
+	/* and what was given back is zero, not what it was */
+	for (i = 0; i < nr; i++) {
+		if (i / 16 % 2 == 0) {
+			page[i] = page_alloc(p, m->cpu, PAGE_ZEROED);
+			assert_true(is_zero(page[i]));
+		}
+		page_free(p, m->cpu, page[i]);
+	}
+	assert_int_equal(page_pool_used(p), 0);
+	free(page);
+	page_pool_free(p);
+	host_free(m);
+}
+
+/* In a process of its own, which may have no more memory than it has. */
+static int
+exhaust(struct page_pool *p, struct cpu *cpu)
+{
+	struct rlimit lim = { .rlim_cur = 256u << 20, .rlim_max = 256u << 20 };
+	uint64_t nr = 0;
+	void *page, *last = NULL;
+
+	if (setrlimit(RLIMIT_AS, &lim) != 0)
+		return 1;
+	while ((page = page_alloc(p, cpu, 0)) != NULL) {
+		if (++nr > lim.rlim_cur / PAGE_SIZE)
+			return 2;
+		last = page;
+	}
+	if (nr == 0 || page_pool_used(p) != nr * PAGE_SIZE)
+		return 3;
+	page_free(p, cpu, last);
+	if (page_alloc(p, cpu, PAGE_ZEROED) == NULL)
+		return 4;
+	return 0;
+}
+
+static void
+without_memory_there_is_no_page_and_no_harm(void **state)
+{
+	struct page_pool *p;
+	struct machine *m;
+	int status = -1;
+	pid_t pid;
+
+	(void)state;
+	if (SANITIZED)
+		skip();
+	m = host_new(1);
+	p = page_pool_new(m, 0);
+	pid = fork();
+	if (pid == 0)
+		_exit(exhaust(p, m->cpu));
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	page_pool_free(p);
+	host_free(m);
+}
+
+/*
+ * Each thread marks its pages as its own; a page in two hands would show.
+ * Pages go round, so that one thread gives back what another took.
+ */
+
+#define NR_THREADS 4u
+#define NR_SLOTS   512u
+#define NR_ROUNDS  (SANITIZED ? 20000u : 100000u)
+
+struct shared {
+	struct machine *m;
+	struct page_pool *p;
+	_Atomic(void *) slot[NR_SLOTS];
+	_Atomic unsigned next, nr_errors;
+};
+
+static void *
+juggle(void *arg)
+{
+	struct shared *sh = arg;
+	struct cpu *cpu = &sh->m->cpu[sh->next++];
+	uint32_t mark = cpu->id + 1, rnd = mark;
+	unsigned i;
+	char *page;
+
+	for (i = 0; i < NR_ROUNDS; i++) {
+		if (i % 8 == 0)
+			turn(cpu);
+		if (i % 1000 == 0)
+			rest(sh->p, cpu);
+		rnd = rnd * 1664525 + 1013904223;
+		page = page_alloc(sh->p, cpu, rnd & 1 << 20 ? PAGE_ZEROED : 0);
+		if ((rnd & 1 << 20) && (page[0] != 0 || page[4095] != 0))
+			sh->nr_errors++;
+		if (atomic_fetch_add(page_meta(page), mark) != 0)
+			sh->nr_errors++;
+		memset(page, (int)mark, 8);
+		page[4095] = 1;
+		if (atomic_exchange(page_meta(page), 0) != mark ||
+		    page[0] != (char)mark)
+			sh->nr_errors++;
+		page = atomic_exchange(&sh->slot[rnd >> 23], page);
+		if (page != NULL && (rnd & 1 << 21))
+			page_free(sh->p, cpu, page);
+		else if (page != NULL)
+			page_retire(sh->p, cpu, page);
+	}
+	rest(sh->p, cpu);
+	return NULL;
+}
+
+static void
+a_page_is_in_one_hand_only(void **state)
+{
+	static struct shared sh;
+	pthread_t thread[NR_THREADS];
+	unsigned i;
+
+	(void)state;
+	sh.m = host_new(NR_THREADS);
+	sh.p = page_pool_new(sh.m, 0);
+	for (i = 0; i < NR_THREADS; i++)
+		pthread_create(&thread[i], NULL, juggle, &sh);
+	for (i = 0; i < NR_THREADS; i++)
+		pthread_join(thread[i], NULL);
+	assert_int_equal(sh.nr_errors, 0);
+	for (i = 0; i < NR_SLOTS; i++) {
+		if (sh.slot[i] != NULL)
+			page_free(sh.p, sh.m->cpu, sh.slot[i]);
+	}
+	rest(sh.p, sh.m->cpu);
+	assert_int_equal(page_pool_used(sh.p), 0);
+	page_pool_free(sh.p);
+	host_free(sh.m);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_zeroed_page_is_zero_whatever_was_in_it),
+		cmocka_unit_test(pages_that_are_taken_together_lie_together),
+		cmocka_unit_test(counts_every_page_until_it_is_free),
+		cmocka_unit_test(
+		    refuses_pages_beyond_the_limit_until_one_is_back),
+		cmocka_unit_test(
+		    a_retired_page_is_not_used_while_somebody_may_look),
+		cmocka_unit_test(free_slabs_go_back_to_the_system),
+		cmocka_unit_test(holes_of_a_slab_go_back_to_the_system),
+		cmocka_unit_test(without_memory_there_is_no_page_and_no_harm),
+		cmocka_unit_test(a_page_is_in_one_hand_only),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

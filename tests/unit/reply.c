@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: MIT */
+/* The output: one stream of bytes, sent in any portions (N123 to N128). */
+#include "client.h"
+
+static struct client *
+transmission(void)
+{
+	struct client *c = client_new(NULL);
+
+	client_go(c, false);
+	return c;
+}
+
+static void
+test_headers_join(void **state)
+{
+	struct client *c = transmission();
+	struct bytes b = { 0 };
+	struct iovec iov[64];
+	unsigned i;
+
+	(void)state;
+	c->deaf = true;
+	for (i = 0; i < 100; i++)
+		add_write(&b, i, 4096 * i, 512, 'j');
+	client_send(c, &b);
+	assert_int_equal(nbd_out(c->session, iov, 64), 1);
+	assert_int_equal(iov[0].iov_len, 1600);
+	c->deaf = false;
+	client_receive(c);
+	for (i = 0; i < 100; i++)
+		expect_reply(c, i, 0, 0);
+	expect_no_more(c);
+	assert_int_equal(c->session->nr_blocks, 0);
+	client_free(c);
+}
+
+/* A read that is long enough is answered from where the driver has it. */
+static void
+test_pinned(void **state)
+{
+	struct client *c = transmission();
+	struct iovec iov[64];
+
+	(void)state;
+	c->deaf = true;
+	client_request(c, NBD_CMD_READ, 0, 1, 0, 4096);
+	assert_int_equal(c->fake.nr_pinned, 1);
+	assert_int_equal(nbd_in_flight(c->session), 0);
+	client_request(c, NBD_CMD_READ, 0, 2, 0, 4095);
+	assert_int_equal(c->fake.nr_pinned, 1);
+	assert_int_equal(nbd_out(c->session, iov, 64), 3);
+	assert_int_equal(iov[0].iov_len, 16);
+	assert_int_equal(iov[1].iov_len, 4096);
+	assert_int_equal(iov[2].iov_len, 16 + 4095);
+	nbd_sent(c->session, 16 + 4095);
+	assert_int_equal(c->fake.nr_pinned, 1);
+	nbd_sent(c->session, 1);
+	assert_int_equal(c->fake.nr_pinned, 0);
+	assert_true(c->session->held > 0);
+	nbd_sent(c->session, 16 + 4095);
+	assert_int_equal(c->session->held, 0);
+	assert_int_equal(nbd_out(c->session, iov, 64), 0);
+	client_free(c);
+}
+
+/* What a read shows is what was there when it was served. */
+static void
+test_reads_keep_their_time(void **state)
+{
+	struct client *c = transmission();
+
+	(void)state;
+	client_write(c, 1, 0, 8192, 'a');
+	expect_reply(c, 1, 0, 0);
+	c->deaf = true;
+	client_request(c, NBD_CMD_READ, 0, 2, 0, 8192);
+	client_write(c, 3, 0, 8192, 'b');
+	c->deaf = false;
+	client_settle(c);
+	expect_data(expect_reply(c, 2, 0, 8192), 'a', 8192);
+	expect_reply(c, 3, 0, 0);
+	client_free(c);
+}
+
+/* Splits cut a bio; its pieces come out in order, in whatever portions. */
+static void
+test_pieces_after_splits(void **state)
+{
+	static const size_t steps[] = { 1, 15, 16, 17, 4095, 100000, SIZE_MAX };
+	static const unsigned pieces[] = { 100, 4096, 1 << 20 };
+	struct world w = world_default();
+	char *data = malloc(1 << 20);
+	unsigned i, j;
+
+	(void)state;
+	w.limits.max_sectors = 16;
+	for (i = 0; i < 1 << 20; i++)
+		data[i] = (char)(i * 2654435761u >> 24);
+	for (i = 0; i < 7; i++)
+		for (j = 0; j < 3; j++) {
+			struct client *c = client_new(&w);
+
+			client_go(c, false);
+			memcpy(c->fake.data, data, 1 << 20);
+			c->out_step = steps[i];
+			c->fake.piece = pieces[j];
+			client_request(c, NBD_CMD_READ, 0, 9, 5000, 100000);
+			assert_memory_equal(
+			    expect_reply(c, 9, 0, 100000), data + 5000, 100000);
+			expect_no_more(c);
+			assert_true(c->fake.nr_log > 10);
+			client_free(c);
+		}
+	free(data);
+}
+
+/* The first error of a command's bios is its reply, without data (N124). */
+static void
+test_errors(void **state)
+{
+	static const struct {
+		int error;
+		uint32_t wire;
+	} errors[] = {
+		{ -EPERM, NBD_EPERM },
+		{ -EROFS, NBD_EPERM },
+		{ -EIO, NBD_EIO },
+		{ -ENOMEM, NBD_ENOMEM },
+		{ -EINVAL, NBD_EINVAL },
+		{ -ENOSPC, NBD_ENOSPC },
+		{ -EDQUOT, NBD_ENOSPC },
+		{ -EFBIG, NBD_ENOSPC },
+		{ -EOVERFLOW, NBD_EOVERFLOW },
+		{ -ESHUTDOWN, NBD_ESHUTDOWN },
+		{ -EOPNOTSUPP, NBD_EINVAL },
+		{ -ETIMEDOUT, NBD_EIO },
+		{ -EREMOTEIO, NBD_EIO },
+		{ -12345, NBD_EIO },
+	};
+	struct client *c = transmission();
+	unsigned i;
+
+	(void)state;
+	for (i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
+		c->fake.error = errors[i].error;
+		client_request(c, NBD_CMD_READ, 0, i, 0, 512);
+		expect_reply(c, i, errors[i].wire, 0);
+		client_request(c, NBD_CMD_READ, 0, i, 0, 1 << 20);
+		expect_reply(c, i, errors[i].wire, 0);
+		client_write(c, i, 0, 5000, 'e');
+		expect_reply(c, i, errors[i].wire, 0);
+	}
+	c->fake.error = 0;
+	client_request(c, NBD_CMD_READ, 0, 1, 0, 512);
+	expect_reply(c, 1, 0, 512);
+	expect_no_more(c);
+	client_free(c);
+}
+
+static void
+test_replies_in_order_of_completion(void **state)
+{
+	struct client *c = transmission();
+	struct bytes b = { 0 };
+	struct request *rq;
+
+	(void)state;
+	c->fake.end = FAKE_HELD;
+	add_request(&b, NBD_CMD_READ, 0, 1, 0, 8192);
+	add_request(&b, NBD_CMD_READ, 0, 2, 1 << 20, 512);
+	add_request(&b, NBD_CMD_READ, 0, 3, 2 << 20, 8192);
+	client_send(c, &b);
+	rq = TAILQ_LAST(&c->fake.held, request_list);
+	TAILQ_REMOVE(&c->fake.held, rq, link);
+	TAILQ_INSERT_HEAD(&c->fake.held, rq, link);
+	fake_release(c, 3);
+	client_settle(c);
+	expect_reply(c, 3, 0, 8192);
+	expect_reply(c, 1, 0, 8192);
+	expect_reply(c, 2, 0, 512);
+	client_free(c);
+}
+
+/* Wake is called when output appears, not for each reply. */
+static void
+test_wakes_once(void **state)
+{
+	struct client *c = transmission();
+	struct bytes b = { 0 };
+	unsigned i;
+
+	(void)state;
+	c->fake.end = FAKE_HELD;
+	for (i = 0; i < 10; i++)
+		add_request(&b, NBD_CMD_READ, 0, i, 65536 * i, 512);
+	client_send(c, &b);
+	c->nr_wakes = 0;
+	fake_release(c, 4);
+	assert_int_equal(c->nr_wakes, 1);
+	client_settle(c);
+	fake_release(c, 1);
+	assert_int_equal(c->nr_wakes, 2);
+	client_free(c);
+}
+
+static void
+test_many_blocks(void **state)
+{
+	struct client *c = transmission();
+	struct bytes b = { 0 };
+	unsigned i, n;
+	uint32_t seed = 7;
+
+	(void)state;
+	c->deaf = true;
+	for (i = 0; i < 1000; i++)
+		if (i % 3 == 0)
+			add_request(&b, NBD_CMD_READ, 0, i, 512 * i, 5000);
+		else
+			add_write(&b, i, 2 << 20, 300, 'b');
+	client_send(c, &b);
+	c->deaf = false;
+	while (c->session->sent < c->session->appended) {
+		seed = seed * 1103515245 + 12345;
+		c->out_step = 1 + (seed >> 8) % 3000;
+		client_receive(c);
+	}
+	client_settle(c);
+	for (i = 0, n = 0; i < 1000; i++)
+		n += get_be64(
+			 expect_reply(c, i, 0, i % 3 == 0 ? 5000 : 0) - 8) == i;
+	assert_int_equal(n, 1000);
+	expect_no_more(c);
+	assert_int_equal(c->session->held, 0);
+	client_free(c);
+}
+
+#define CASE(sentence, function)                     \
+	{                                            \
+		sentence, function, NULL, NULL, NULL \
+	}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		CASE("sends adjacent headers as one iovec (N123)",
+		    test_headers_join),
+		CASE("holds what a read pins until it was sent", test_pinned),
+		CASE("shows what was there when a read was served",
+		    test_reads_keep_their_time),
+		CASE("sends the pieces of a split read in order, in any "
+		     "portions (N110)",
+		    test_pieces_after_splits),
+		CASE("chooses the NBD error, and sends no data with it "
+		     "(N121, N124)",
+		    test_errors),
+		CASE("replies in order of completion (N137)",
+		    test_replies_in_order_of_completion),
+		CASE(
+		    "wakes once for what can be sent at once", test_wakes_once),
+		CASE("keeps a long backlog in order", test_many_blocks),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

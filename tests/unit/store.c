@@ -1,0 +1,1181 @@
+/* SPDX-License-Identifier: MIT */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dev/dev.h"
+
+#ifdef __has_feature /* clang's way to tell; gcc defines the macros */
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0 /* else time and memory are not what they are */
+#endif
+
+#define MIB (UINT64_C(1) << 20)
+
+/* A machine of cpus that do nothing but carry their number. */
+static struct machine *
+host_new(unsigned nr_cpus)
+{
+	struct machine *m;
+	unsigned i;
+
+	m = aligned_alloc(_Alignof(struct machine), sizeof(*m));
+	assert_non_null(m);
+	memset(m, 0, sizeof(*m));
+	m->nr_cpus = nr_cpus;
+	m->cpu = calloc(nr_cpus, sizeof(*m->cpu));
+	assert_non_null(m->cpu);
+	for (i = 0; i < nr_cpus; i++) {
+		m->cpu[i].machine = m;
+		m->cpu[i].id = i;
+	}
+	assert_int_equal(epoch_init(&m->epoch, nr_cpus), 0);
+	return m;
+}
+
+static void
+host_free(struct machine *m)
+{
+	epoch_fini(&m->epoch);
+	free(m->cpu);
+	free(m);
+}
+
+static void
+turn(struct cpu *cpu)
+{
+	epoch_enter(&cpu->machine->epoch, cpu->id);
+}
+
+/* What a loop does before it sleeps. */
+static void
+rest(struct page_pool *p, struct cpu *cpu)
+{
+	epoch_leave(&cpu->machine->epoch, cpu->id);
+	while (page_pool_idle(p, cpu))
+		;
+}
+
+/* One cpu, inside; one store. */
+struct bench {
+	struct machine *m;
+	struct cpu *cpu;
+	struct page_pool *p;
+	struct store *s;
+};
+
+static struct bench
+bench_new(uint64_t size, uint32_t blocksize, uint64_t limit)
+{
+	struct bench b;
+
+	b.m = host_new(1);
+	b.cpu = b.m->cpu;
+	b.p = page_pool_new(b.m, 0);
+	assert_non_null(b.p);
+	b.s = store_new(b.p, size, blocksize, limit);
+	assert_non_null(b.s);
+	turn(b.cpu);
+	return b;
+}
+
+/* Everything must come home. */
+static void
+bench_free(struct bench *b)
+{
+	store_free(b->s, b->cpu);
+	rest(b->p, b->cpu);
+	assert_int_equal(page_pool_used(b->p), 0);
+	page_pool_free(b->p);
+	host_free(b->m);
+}
+
+/* These pieces show these bytes. */
+static void
+assert_pieces(
+    const struct iovec *iov, unsigned nr, const char *want, uint64_t len)
+{
+	unsigned i;
+
+	for (i = 0; i < nr; i++) {
+		assert_memory_equal(iov[i].iov_base, want, iov[i].iov_len);
+		want += iov[i].iov_len;
+		len -= iov[i].iov_len;
+	}
+	assert_int_equal(len, 0);
+}
+
+/* The store has these bytes at pos: by a copy, and pinned. */
+static void
+assert_bytes(struct bench *b, uint64_t pos, const char *want, uint64_t len)
+{
+	unsigned max = (unsigned)(len / PAGE_SIZE + 2), nr;
+	struct iovec *iov = calloc(max, sizeof(*iov));
+	char *got = malloc(len + 1);
+	uint64_t done;
+
+	assert_non_null(iov);
+	assert_non_null(got);
+	store_read(b->s, b->cpu, pos, got, len);
+	assert_memory_equal(got, want, len);
+
+	nr = store_pin(b->s, b->cpu, pos, len, iov, max, &done);
+	assert_true(nr <= max);
+	assert_int_equal(done, len);
+	assert_pieces(iov, nr, want, len);
+	store_unpin(b->p, b->cpu, iov, nr);
+	free(got);
+	free(iov);
+}
+
+static void
+assert_extent(
+    struct bench *b, uint64_t pos, uint64_t max, bool data, uint64_t len)
+{
+	uint64_t got = max;
+
+	assert_int_equal(store_extent(b->s, b->cpu, pos, &got), data);
+	assert_int_equal(got, len);
+}
+
+/* ------------------------------------------- one cpu against an array */
+
+#define NR_OPS       (SANITIZED ? 10000u : 100000u)
+#define MODEL_SIZE   (40 * PAGE_SIZE + 1536) /* ends in the midst of a page */
+#define MODEL_MAX_IO (3 * PAGE_SIZE)
+#define NR_HELD      16u
+
+/* Pieces on their way to a client, and what they must show. */
+struct held {
+	unsigned nr;
+	struct iovec iov[MODEL_MAX_IO / PAGE_SIZE + 2];
+	uint64_t len;
+	char want[MODEL_MAX_IO];
+};
+
+struct model {
+	struct bench b;
+	uint32_t blocksize;
+	uint64_t rnd;
+	char bytes[MODEL_SIZE];
+	bool valid[MODEL_SIZE / 512]; /* by block */
+	struct held held[NR_HELD];
+};
+
+static uint32_t
+roll(uint64_t *rnd, uint32_t below)
+{
+	*rnd ^= *rnd << 13;
+	*rnd ^= *rnd >> 7;
+	*rnd ^= *rnd << 17;
+	return (uint32_t)(*rnd >> 20) % below;
+}
+
+static uint64_t
+model_blocks(const struct model *m)
+{
+	return (MODEL_SIZE + m->blocksize - 1) / m->blocksize;
+}
+
+static void
+model_set(struct model *m, uint64_t pos, const char *data, uint64_t len)
+{
+	uint64_t i;
+
+	for (i = pos; i < pos + len; i++) {
+		m->bytes[i] = data != NULL ? data[i - pos] : 0;
+		m->valid[i / m->blocksize] = true;
+	}
+}
+
+static void
+model_discard(struct model *m, uint64_t pos, uint64_t len)
+{
+	uint64_t end = pos + len, i, from, to;
+
+	memset(m->bytes + pos, 0, len);
+	for (i = 0; i < model_blocks(m); i++) {
+		from = i * m->blocksize;
+		to = from + m->blocksize;
+		if (to > MODEL_SIZE)
+			to = MODEL_SIZE;
+		if (from >= pos && to <= end)
+			m->valid[i] = false;
+	}
+}
+
+static void
+model_release(struct model *m, struct held *h)
+{
+	assert_pieces(h->iov, h->nr, h->want, h->len);
+	store_unpin(m->b.p, m->b.cpu, h->iov, h->nr);
+	*h = (struct held){};
+}
+
+static void
+model_hold(struct model *m, uint64_t pos, uint64_t len)
+{
+	struct held *h = &m->held[roll(&m->rnd, NR_HELD)];
+
+	model_release(m, h);
+	h->nr = store_pin(m->b.s, m->b.cpu, pos, len, h->iov,
+	    MODEL_MAX_IO / PAGE_SIZE + 2, &h->len);
+	assert_int_equal(h->len, len);
+	memcpy(h->want, m->bytes + pos, len);
+}
+
+/* Every extent, and their sum, and the memory. */
+static void
+model_check_extents(struct model *m)
+{
+	uint64_t pos, end, len, nr_pages = 0, nr_valid = 0, i,
+				last = UINT64_MAX;
+	bool data;
+
+	for (pos = 0; pos < MODEL_SIZE; pos = end) {
+		data = m->valid[pos / m->blocksize];
+		for (end = pos; end < MODEL_SIZE; end++) {
+			if (m->valid[end / m->blocksize] != data)
+				break;
+		}
+		len = MODEL_SIZE - pos;
+		assert_int_equal(
+		    store_extent(m->b.s, m->b.cpu, pos, &len), data);
+		assert_int_equal(len, end - pos);
+	}
+	for (i = 0; i < model_blocks(m); i++) {
+		if (!m->valid[i])
+			continue;
+		nr_valid++;
+		if (i * m->blocksize / PAGE_SIZE != last)
+			nr_pages++;
+		last = i * m->blocksize / PAGE_SIZE;
+	}
+	assert_int_equal(store_blocks(m->b.s), nr_valid);
+	if (nr_pages > 0)
+		nr_pages++; /* the node */
+	assert_int_equal(store_memory(m->b.s), nr_pages * PAGE_SIZE);
+}
+
+static void
+model_step(struct model *m)
+{
+	static char data[MODEL_MAX_IO];
+	uint64_t len = 1 + roll(&m->rnd, MODEL_MAX_IO);
+	uint64_t pos = roll(&m->rnd, MODEL_SIZE);
+	struct store *s = m->b.s;
+	struct cpu *cpu = m->b.cpu;
+	unsigned seed, i;
+
+	if (roll(&m->rnd, 4) == 0) { /* whole blocks */
+		len = (len + 4095) / 4096 * 4096;
+		pos = pos / 512 * 512;
+	}
+	if (len > MODEL_SIZE - pos)
+		len = MODEL_SIZE - pos;
+
+	switch (roll(&m->rnd, 8)) {
+	case 0:
+	case 1:
+		seed = roll(&m->rnd, 256);
+		for (i = 0; i < len; i++)
+			data[i] = (char)(seed + i * 31 + i / 256);
+		assert_int_equal(store_write(s, cpu, pos, data, len), 0);
+		model_set(m, pos, data, len);
+		break;
+	case 2:
+		assert_int_equal(store_zero(s, cpu, pos, len), 0);
+		model_set(m, pos, NULL, len);
+		break;
+	case 3:
+	case 4:
+		assert_int_equal(store_discard(s, cpu, pos, len), 0);
+		model_discard(m, pos, len);
+		break;
+	case 5:
+	case 6: model_hold(m, pos, len); break;
+	default: turn(cpu); break;
+	}
+	assert_bytes(&m->b, pos, m->bytes + pos, len);
+}
+
+static void
+agrees_with_an_array(uint32_t blocksize)
+{
+	struct model *m = calloc(1, sizeof(*m));
+	unsigned i;
+
+	assert_non_null(m);
+	m->b = bench_new(MODEL_SIZE, blocksize, 0);
+	m->blocksize = blocksize;
+	m->rnd = blocksize;
+	for (i = 0; i < NR_OPS; i++) {
+		model_step(m);
+		if (i % 50 == 0)
+			model_check_extents(m);
+	}
+	for (i = 0; i < NR_HELD; i++)
+		model_release(m, &m->held[i]);
+	assert_int_equal(store_discard(m->b.s, m->b.cpu, 0, MODEL_SIZE), 0);
+	assert_int_equal(store_memory(m->b.s), 0);
+	assert_int_equal(store_blocks(m->b.s), 0);
+	bench_free(&m->b);
+	free(m);
+}
+
+static void
+agrees_with_an_array_in_blocks_of_512(void **state)
+{
+	(void)state;
+	agrees_with_an_array(512);
+}
+
+static void
+agrees_with_an_array_in_blocks_of_1024(void **state)
+{
+	(void)state;
+	agrees_with_an_array(1024);
+}
+
+static void
+agrees_with_an_array_in_blocks_of_4096(void **state)
+{
+	(void)state;
+	agrees_with_an_array(4096);
+}
+
+/* ------------------------------------------------------------- sizes */
+
+static void
+a_device_of_the_largest_size_works_from_end_to_end(void **state)
+{
+	const uint64_t size = STORE_MAX_SIZE;
+	const uint64_t at[] = { 0, UINT64_C(1) << 32, UINT64_C(1) << 41,
+		size - 1 };
+	struct bench b = bench_new(size, 512, 0);
+	uint64_t before;
+	unsigned i;
+
+	(void)state;
+	assert_int_equal(store_memory(b.s), 0);
+	for (i = 0; i < 4; i++)
+		assert_int_equal(store_write(b.s, b.cpu, at[i], "x", 1), 0);
+	for (i = 0; i < 4; i++)
+		assert_bytes(&b, at[i], "x", 1);
+	assert_bytes(&b, at[1] - 2, "\0\0x\0", 4);
+	assert_int_equal(store_blocks(b.s), 4);
+
+	assert_extent(&b, 0, size, true, 512);
+	assert_extent(&b, 512, size - 512, false, at[1] - 512);
+	assert_extent(&b, at[2] + 512, size - at[2] - 512, false,
+	    size - 512 - at[2] - 512);
+	assert_extent(&b, size - 512, 512, true, 512);
+	assert_extent(&b, size - 1, 1, true, 1);
+
+	before = store_memory(b.s);
+	assert_true(before <= 4 * 7 * PAGE_SIZE);
+	assert_int_equal(store_discard(b.s, b.cpu, at[2], 512), 0);
+	assert_true(store_memory(b.s) < before);
+	assert_int_equal(store_discard(b.s, b.cpu, 1, size - 1), 0);
+	assert_int_equal(store_blocks(b.s), 1);
+	assert_int_equal(store_discard(b.s, b.cpu, 0, size), 0);
+	assert_int_equal(store_memory(b.s), 0);
+	assert_extent(&b, 0, size, false, size);
+	bench_free(&b);
+}
+
+static void
+a_device_of_any_small_size_works_up_to_its_end(void **state)
+{
+	const uint64_t sizes[] = { 512, 4096, 4608, 512 * 4096,
+		512 * 4096 + 512 };
+	struct bench b;
+	unsigned i;
+
+	(void)state;
+	for (i = 0; i < 5; i++) {
+		b = bench_new(sizes[i], 4096, 0);
+		assert_int_equal(
+		    store_write(b.s, b.cpu, sizes[i] - 4, "last", 4), 0);
+		assert_bytes(&b, sizes[i] - 4, "last", 4);
+		assert_int_equal(store_blocks(b.s), 1);
+		assert_int_equal(
+		    store_discard(b.s, b.cpu, sizes[i] - 512, 512), 0);
+		assert_bytes(&b, sizes[i] - 4, "\0\0\0", 4);
+		assert_int_equal(store_discard(b.s, b.cpu, 0, sizes[i]), 0);
+		assert_int_equal(store_memory(b.s), 0);
+		bench_free(&b);
+	}
+}
+
+static void
+nothing_costs_nothing(void **state)
+{
+	struct bench b = bench_new(1 << 30, 512, 0);
+	uint64_t done = 1;
+
+	(void)state;
+	assert_int_equal(store_write(b.s, b.cpu, 1 << 30, NULL, 0), 0);
+	assert_int_equal(store_zero(b.s, b.cpu, 1 << 30, 0), 0);
+	assert_int_equal(store_discard(b.s, b.cpu, 1 << 30, 0), 0);
+	assert_int_equal(store_discard(b.s, b.cpu, 0, 1 << 30), 0);
+	assert_int_equal(store_pin(b.s, b.cpu, 1 << 30, 0, NULL, 0, &done), 0);
+	assert_int_equal(done, 0);
+	assert_int_equal(store_memory(b.s), 0);
+	bench_free(&b);
+}
+
+/* -------------------------------------------------------------- pins */
+
+static void
+what_is_pinned_stays_as_it_was(void **state)
+{
+	struct bench b = bench_new(1 << 20, 512, 0);
+	struct iovec first[3], second[3];
+	static char a[8192], z[8192], half[8192];
+	unsigned nr_first, nr_second;
+	uint64_t done;
+
+	(void)state;
+	memset(a, 'a', sizeof(a));
+	memset(z, 'z', sizeof(z));
+	memcpy(half, z, sizeof(half));
+	memset(half + 100, 0, 8000);
+	assert_int_equal(store_write(b.s, b.cpu, 4096, a, 8192), 0);
+	nr_first = store_pin(b.s, b.cpu, 4096, 8192, first, 3, &done);
+
+	assert_int_equal(store_write(b.s, b.cpu, 4096, z, 8192), 0);
+	assert_pieces(first, nr_first, a, 8192);
+	assert_bytes(&b, 4096, z, 8192);
+	assert_int_equal(store_memory(b.s), 3 * PAGE_SIZE);
+
+	nr_second = store_pin(b.s, b.cpu, 4096, 8192, second, 3, &done);
+	assert_int_equal(done, 8192);
+	assert_int_equal(store_discard(b.s, b.cpu, 4096 + 100, 8000), 0);
+	assert_bytes(&b, 4096, half, 8192);
+	assert_int_equal(store_discard(b.s, b.cpu, 4096, 8192), 0);
+	assert_int_equal(store_memory(b.s), 0);
+	assert_pieces(first, nr_first, a, 8192);
+	assert_pieces(second, nr_second, z, 8192);
+
+	store_unpin(b.p, b.cpu, second, nr_second);
+	store_unpin(b.p, b.cpu, first, nr_first);
+	bench_free(&b);
+}
+
+static void
+what_is_pinned_outlives_the_store(void **state)
+{
+	struct bench b = bench_new(1 << 20, 512, 0);
+	struct iovec iov[4];
+	static char a[8192];
+	uint64_t done;
+	unsigned nr;
+
+	(void)state;
+	memset(a, 'a', sizeof(a));
+	assert_int_equal(store_write(b.s, b.cpu, 0, a, 8192), 0);
+	nr = store_pin(b.s, b.cpu, 0, 8192, iov, 4, &done);
+	store_free(b.s, b.cpu);
+	b.s = NULL;
+	assert_int_equal(page_pool_used(b.p), 2 * PAGE_SIZE);
+	assert_pieces(iov, nr, a, 8192);
+	store_unpin(b.p, b.cpu, iov, nr);
+	bench_free(&b);
+}
+
+static void
+what_lies_together_is_shown_in_few_pieces(void **state)
+{
+	struct bench b = bench_new(64 * MIB, 4096, 0);
+	char *data = malloc(MIB);
+	struct iovec iov[MIB / PAGE_SIZE + 2];
+	uint64_t done;
+	unsigned nr;
+
+	(void)state;
+	assert_non_null(data);
+	memset(data, 1, MIB);
+	assert_int_equal(store_write(b.s, b.cpu, 0, data, MIB), 0);
+	nr = store_pin(b.s, b.cpu, 0, MIB, iov, MIB / PAGE_SIZE + 2, &done);
+	assert_int_equal(done, MIB);
+	assert_true(nr <= 4);
+	store_unpin(b.p, b.cpu, iov, nr);
+	free(data);
+	bench_free(&b);
+}
+
+static void
+holes_are_shown_as_the_zeros(void **state)
+{
+	const char *zeros = store_zeros();
+	struct bench b = bench_new(UINT64_C(1) << 40, 4096, 0);
+	struct iovec iov[8];
+	uint64_t done;
+	unsigned nr, i;
+
+	(void)state;
+	assert_int_equal(store_write(b.s, b.cpu, 3 * MIB, "x", 1), 0);
+
+	/* 2.5 MiB from the midst of a page on, cut by nothing but the 1 MiB */
+	nr = store_pin(b.s, b.cpu, MIB / 2 + 7, 5 * MIB / 2 - 7, iov, 8, &done);
+	assert_int_equal(nr, 3);
+	assert_int_equal(done, 5 * MIB / 2 - 7);
+	for (i = 0; i < nr; i++) {
+		assert_ptr_equal(iov[i].iov_base, zeros);
+		assert_true(iov[i].iov_len <= STORE_ZEROS_SIZE);
+	}
+	store_unpin(b.p, b.cpu, iov, nr);
+
+	/* a page between two holes */
+	nr = store_pin(b.s, b.cpu, 3 * MIB - 5, 4106, iov, 8, &done);
+	assert_int_equal(nr, 3);
+	assert_int_equal(iov[0].iov_len, 5);
+	assert_int_equal(iov[1].iov_len, 4096);
+	assert_int_equal(iov[2].iov_len, 5);
+	assert_ptr_equal(iov[2].iov_base, zeros);
+	store_unpin(b.p, b.cpu, iov, nr);
+
+	for (i = 0; i < STORE_ZEROS_SIZE; i++)
+		assert_int_equal(zeros[i], 0);
+	bench_free(&b);
+}
+
+static void
+pins_as_much_as_there_are_pieces_for(void **state)
+{
+	struct bench b = bench_new(MIB, 512, 0);
+	struct iovec iov[2];
+	uint64_t done;
+	unsigned nr, i;
+
+	(void)state;
+	for (i = 0; i < 16; i += 2) /* page, hole, page, hole, ... */
+		store_write(b.s, b.cpu, i * PAGE_SIZE, "x", 1);
+	nr = store_pin(b.s, b.cpu, 1, 60000, iov, 2, &done);
+	assert_int_equal(nr, 2);
+	assert_int_equal(done, 8191);
+	store_unpin(b.p, b.cpu, iov, nr);
+	nr = store_pin(b.s, b.cpu, 0, 60000, iov, 0, &done);
+	assert_int_equal(nr, 0);
+	assert_int_equal(done, 0);
+	bench_free(&b);
+}
+
+static void
+a_page_that_too_many_have_pinned_is_left_to_copies(void **state)
+{
+	struct bench b = bench_new(MIB, 512, 0);
+	static struct iovec iov[20000];
+	uint64_t done = 1;
+	unsigned nr = 0;
+	struct iovec one;
+
+	(void)state;
+	store_write(b.s, b.cpu, 0, "old", 3);
+	while (
+	    nr < 20000 && store_pin(b.s, b.cpu, 0, 3, &iov[nr], 1, &done) == 1)
+		nr++;
+	assert_true(nr > 4000);
+	assert_true(nr < 20000);
+	assert_int_equal(done, 0);
+
+	/* still it can be written, and its successor pinned */
+	assert_int_equal(store_write(b.s, b.cpu, 0, "new", 3), 0);
+	assert_int_equal(store_pin(b.s, b.cpu, 0, 3, &one, 1, &done), 1);
+	assert_memory_equal(one.iov_base, "new", 3);
+	assert_memory_equal(iov[0].iov_base, "old", 3);
+	store_unpin(b.p, b.cpu, &one, 1);
+	store_unpin(b.p, b.cpu, iov, nr);
+	bench_free(&b);
+}
+
+/* ------------------------------------------------------------ memory */
+
+static void
+the_tree_goes_with_the_data(void **state)
+{
+	struct bench b = bench_new(UINT64_C(1) << 50, 4096, 0);
+	uint64_t pos, round;
+
+	(void)state;
+	for (round = 0; round < 50; round++) {
+		for (pos = 0; pos < UINT64_C(1) << 49; pos = pos * 5 + 9999)
+			assert_int_equal(
+			    store_write(b.s, b.cpu, pos, "x", 1), 0);
+		assert_true(store_memory(b.s) > 10 * PAGE_SIZE);
+		for (pos = 0; pos < UINT64_C(1) << 49; pos = pos * 5 + 9999)
+			assert_int_equal(store_discard(b.s, b.cpu,
+					     pos & ~UINT64_C(4095), 4096),
+			    0);
+		assert_int_equal(store_memory(b.s), 0);
+		assert_int_equal(store_blocks(b.s), 0);
+		turn(b.cpu);
+	}
+	rest(b.p, b.cpu);
+	assert_int_equal(page_pool_used(b.p), 0);
+	bench_free(&b);
+}
+
+static void
+parts_that_are_discarded_add_up_to_a_page(void **state)
+{
+	struct bench b = bench_new(MIB, 512, 0);
+	static char a[4096];
+	unsigned i;
+
+	(void)state;
+	memset(a, 'a', sizeof(a));
+	assert_int_equal(store_write(b.s, b.cpu, 8192, a, 4096), 0);
+	for (i = 0; i < 8; i++) {
+		assert_int_equal(store_blocks(b.s), 8 - i);
+		assert_int_equal(store_memory(b.s), 2 * PAGE_SIZE);
+		assert_int_equal(
+		    store_discard(b.s, b.cpu, 8192 + i * 5 % 8 * 512, 512), 0);
+	}
+	assert_int_equal(store_memory(b.s), 0);
+
+	/* halves of blocks are zeroed, but stay */
+	assert_int_equal(store_write(b.s, b.cpu, 8192, a, 1024), 0);
+	assert_int_equal(store_discard(b.s, b.cpu, 8192 + 256, 512), 0);
+	assert_int_equal(store_blocks(b.s), 2);
+	memset(a + 256, 0, 512);
+	assert_bytes(&b, 8192, a, 1024);
+	bench_free(&b);
+}
+
+static void
+zeroing_takes_blocks_and_discarding_gives_them_back(void **state)
+{
+	struct bench b = bench_new(MIB, 512, 0);
+
+	(void)state;
+	assert_int_equal(store_zero(b.s, b.cpu, 1000, 10000), 0);
+	assert_extent(&b, 512, MIB - 512, true, 10752);
+	assert_int_equal(store_blocks(b.s), 21);
+	assert_int_equal(store_discard(b.s, b.cpu, 0, MIB), 0);
+	assert_extent(&b, 0, MIB, false, MIB);
+	bench_free(&b);
+}
+
+static void
+a_full_store_refuses_new_blocks_and_nothing_else(void **state)
+{
+	/* a node and 8 pages */
+	struct bench b = bench_new(MIB, 4096, 9 * PAGE_SIZE);
+	static char a[65536], z[65536];
+	struct iovec iov[20];
+	uint64_t done;
+	unsigned nr;
+
+	(void)state;
+	memset(a, 'a', sizeof(a));
+	assert_int_equal(store_write(b.s, b.cpu, 100, a, sizeof(a)), -ENOSPC);
+	memset(z, 0, 100);
+	memset(z + 100, 'a', 8 * 4096 - 100);
+	assert_bytes(&b, 0, z, sizeof(z)); /* block 8 has not half of it */
+	assert_int_equal(store_blocks(b.s), 8);
+	assert_int_equal(store_memory(b.s), 9 * PAGE_SIZE);
+	assert_int_equal(store_zero(b.s, b.cpu, 65536, 1), -ENOSPC);
+
+	/* what is there may change, pinned or not */
+	assert_int_equal(store_write(b.s, b.cpu, 0, a, 8 * 4096), 0);
+	nr = store_pin(b.s, b.cpu, 0, 8 * 4096, iov, 20, &done);
+	assert_int_equal(store_zero(b.s, b.cpu, 50, 8 * 4096 - 50), 0);
+	assert_pieces(iov, nr, a, 8 * 4096);
+	assert_int_equal(store_memory(b.s), 9 * PAGE_SIZE);
+	store_unpin(b.p, b.cpu, iov, nr);
+
+	/* what is given back may be used elsewhere, at once */
+	assert_int_equal(store_discard(b.s, b.cpu, 4096, 8192), 0);
+	assert_int_equal(store_write(b.s, b.cpu, 500000, "x", 1), 0);
+	assert_int_equal(store_write(b.s, b.cpu, 600000, "x", 1), 0);
+	assert_int_equal(store_write(b.s, b.cpu, 700000, "x", 1), -ENOSPC);
+	bench_free(&b);
+}
+
+static void
+a_refused_write_leaves_no_part_of_a_tree(void **state)
+{
+	/* needs six nodes and a page */
+	struct bench b = bench_new(STORE_MAX_SIZE, 512, 6 * PAGE_SIZE);
+
+	(void)state;
+	assert_int_equal(store_write(b.s, b.cpu, 1, "x", 1), -ENOSPC);
+	assert_int_equal(store_memory(b.s), 0);
+	assert_int_equal(store_blocks(b.s), 0);
+	assert_int_equal(page_pool_used(b.p), 0);
+	bench_free(&b);
+}
+
+static void
+stores_share_what_the_pool_may_have(void **state)
+{
+	struct machine *m = host_new(1);
+	struct page_pool *p = page_pool_new(m, 8 * PAGE_SIZE);
+	struct store *a = store_new(p, MIB, 512, 0);
+	struct store *b = store_new(p, MIB, 512, 4 * PAGE_SIZE);
+	static char data[65536];
+
+	(void)state;
+	memset(data, 1, sizeof(data));
+	turn(m->cpu);
+	assert_int_equal(store_write(b, m->cpu, 0, data, 65536), -ENOSPC);
+	assert_int_equal(store_memory(b), 4 * PAGE_SIZE);
+	assert_int_equal(store_write(a, m->cpu, 0, data, 65536), -ENOSPC);
+	assert_int_equal(store_memory(a), 4 * PAGE_SIZE);
+	assert_int_equal(store_discard(b, m->cpu, 0, MIB), 0);
+	turn(m->cpu); /* the pool has it when nobody can look any more */
+	assert_int_equal(store_write(a, m->cpu, 3 * PAGE_SIZE, data, 8192), 0);
+	assert_int_equal(page_pool_used(p), 6 * PAGE_SIZE);
+	store_free(a, m->cpu);
+	store_free(b, m->cpu);
+	rest(p, m->cpu);
+	assert_int_equal(page_pool_used(p), 0);
+	page_pool_free(p);
+	host_free(m);
+}
+
+/* Memory of the process that is there, in bytes. */
+static uint64_t
+resident(void)
+{
+	unsigned long total, here = 0;
+	FILE *f = fopen("/proc/self/statm", "r");
+
+	assert_non_null(f);
+	assert_int_equal(fscanf(f, "%lu %lu", &total, &here), 2);
+	fclose(f);
+	return (uint64_t)here * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static void
+discarding_gives_memory_back_to_the_system(void **state)
+{
+	struct bench b;
+	uint64_t full, gone = 0, pos, rnd = 1;
+	static char data[65536];
+
+	(void)state;
+	if (SANITIZED)
+		skip();
+	b = bench_new(256 * MIB, 512, 0);
+	memset(data, 1, sizeof(data));
+	for (pos = 0; pos < 256 * MIB; pos += 65536)
+		assert_int_equal(store_write(b.s, b.cpu, pos, data, 65536), 0);
+	full = resident();
+	assert_true(full > 256 * MIB);
+
+	while (gone < 128 * MIB) { /* at random, in pieces of 64 KiB */
+		uint64_t len = 65536;
+
+		pos = (uint64_t)roll(&rnd, 256 * MIB / 65536) * 65536;
+		if (!store_extent(b.s, b.cpu, pos, &len))
+			continue;
+		assert_int_equal(store_discard(b.s, b.cpu, pos, 65536), 0);
+		gone += 65536;
+		turn(b.cpu);
+	}
+	rest(b.p, b.cpu);
+	assert_true(resident() < full - 96 * MIB);
+	turn(b.cpu);
+	assert_int_equal(store_discard(b.s, b.cpu, 0, 256 * MIB), 0);
+	rest(b.p, b.cpu);
+	assert_true(resident() < full - 240 * MIB);
+	bench_free(&b);
+}
+
+static void
+reading_what_was_never_written_takes_no_memory(void **state)
+{
+	struct bench b;
+	uint64_t before, done, i;
+	struct iovec iov[3];
+	char *data;
+	unsigned nr;
+
+	(void)state;
+	if (SANITIZED)
+		skip();
+	b = bench_new(STORE_MAX_SIZE, 512, 0);
+	data = malloc(MIB);
+	assert_non_null(data);
+	store_read(b.s, b.cpu, 0, data, MIB);
+	before = resident();
+	nr = store_pin(b.s, b.cpu, 123 * MIB, MIB, iov, 3, &done);
+	for (i = 0; i < MIB; i += 512)
+		assert_int_equal(((const char *)iov[0].iov_base)[i], 0);
+	assert_true(resident() < before + MIB / 4);
+	store_unpin(b.p, b.cpu, iov, nr);
+	free(data);
+	bench_free(&b);
+}
+
+/* ------------------------------------------------------------ threads */
+
+/*
+ * Two regions.  In the first everybody does everything, and each byte must be
+ * one that somebody wrote, or zero.  The second is cut in stripes that are no
+ * multiple of a block or page, each thread's own in turn: pages and even
+ * blocks are shared, bytes are not, and each thread knows what its bytes are.
+ */
+
+#define NR_THREADS 4u
+#define NR_STEPS   (SANITIZED ? 3000u : 60000u)
+#define COMMON     (24u * PAGE_SIZE)
+#define STRIPE     1300u
+#define NR_STRIPES 32u /* a thread's */
+#define PRIVATE    (NR_THREADS * NR_STRIPES * STRIPE)
+
+struct crowd {
+	struct machine *m;
+	struct page_pool *p;
+	struct store *s;
+	_Atomic unsigned next, nr_errors;
+};
+
+/* Pinned by a worker some steps ago. */
+struct kept {
+	struct iovec iov[5];
+	unsigned nr;
+	uint64_t len;
+	char want[STRIPE]; /* of the second region */
+};
+
+struct worker {
+	struct crowd *crowd;
+	struct cpu *cpu;
+	uint64_t rnd;
+	char own[NR_STRIPES][STRIPE];
+	struct kept common, private;
+};
+
+/* Threads must not assert_...(): cmocka jumps. */
+static void
+expect(struct worker *w, bool ok)
+{
+	if (!ok)
+		w->crowd->nr_errors++;
+}
+
+/* As a thread writes them: its capital or its small letter. */
+static bool
+is_common_byte(char c)
+{
+	return c == 0 || (c >= 'A' && c < 'A' + (int)NR_THREADS) ||
+	       (c >= 'a' && c < 'a' + (int)NR_THREADS);
+}
+
+static void
+check_common(struct worker *w, const char *data, uint64_t len)
+{
+	uint64_t i;
+
+	for (i = 0; i < len; i++)
+		expect(w, is_common_byte(data[i]));
+}
+
+static void
+let_go(struct worker *w, struct kept *k)
+{
+	uint64_t at = 0;
+	unsigned i;
+
+	for (i = 0; i < k->nr; i++) {
+		if (k == &w->common)
+			check_common(w, k->iov[i].iov_base, k->iov[i].iov_len);
+		else
+			expect(w, memcmp(k->iov[i].iov_base, k->want + at,
+				      k->iov[i].iov_len) == 0);
+		at += k->iov[i].iov_len;
+	}
+	expect(w, at == k->len);
+	store_unpin(w->crowd->p, w->cpu, k->iov, k->nr);
+	*k = (struct kept){};
+}
+
+static void
+step_common(struct worker *w)
+{
+	static const char letters[2] = { 'A', 'a' };
+	struct store *s = w->crowd->s;
+	char data[3 * PAGE_SIZE];
+	uint64_t len = 1 + roll(&w->rnd, sizeof(data));
+	uint64_t pos = roll(&w->rnd, COMMON), n;
+
+	if (roll(&w->rnd, 2) == 0)
+		pos = pos / PAGE_SIZE * PAGE_SIZE;
+	if (len > COMMON - pos)
+		len = COMMON - pos;
+	switch (roll(&w->rnd, 6)) {
+	case 0:
+	case 1:
+		memset(data, letters[roll(&w->rnd, 2)] + (int)w->cpu->id, len);
+		expect(w, store_write(s, w->cpu, pos, data, len) == 0);
+		break;
+	case 2: expect(w, store_zero(s, w->cpu, pos, len) == 0); break;
+	case 3: expect(w, store_discard(s, w->cpu, pos, len) == 0); break;
+	case 4:
+		let_go(w, &w->common);
+		w->common.nr = store_pin(
+		    s, w->cpu, pos, len, w->common.iov, 5, &w->common.len);
+		expect(w, w->common.len == len);
+		break;
+	default:
+		store_read(s, w->cpu, pos, data, len);
+		check_common(w, data, len);
+		n = len;
+		store_extent(s, w->cpu, pos, &n);
+		expect(w, n > 0 && n <= len);
+		break;
+	}
+}
+
+static void
+step_private(struct worker *w)
+{
+	struct store *s = w->crowd->s;
+	unsigned stripe = roll(&w->rnd, NR_STRIPES);
+	unsigned from = roll(&w->rnd, STRIPE), i;
+	unsigned len = 1 + roll(&w->rnd, STRIPE - from);
+	uint64_t pos = COMMON + from +
+		       ((uint64_t)stripe * NR_THREADS + w->cpu->id) * STRIPE;
+	char *own = w->own[stripe] + from, data[STRIPE];
+
+	switch (roll(&w->rnd, 5)) {
+	case 0:
+		for (i = 0; i < len; i++)
+			own[i] = (char)roll(&w->rnd, 256);
+		expect(w, store_write(s, w->cpu, pos, own, len) == 0);
+		break;
+	case 1:
+		memset(own, 0, len);
+		expect(w, store_zero(s, w->cpu, pos, len) == 0);
+		break;
+	case 2:
+		memset(own, 0, len);
+		expect(w, store_discard(s, w->cpu, pos, len) == 0);
+		break;
+	case 3:
+		let_go(w, &w->private);
+		w->private.nr = store_pin(
+		    s, w->cpu, pos, len, w->private.iov, 5, &w->private.len);
+		expect(w, w->private.len == len);
+		memcpy(w->private.want, own, len);
+		break;
+	default:
+		store_read(s, w->cpu, pos, data, len);
+		expect(w, memcmp(data, own, len) == 0);
+		break;
+	}
+}
+
+static void *
+work(void *arg)
+{
+	struct worker *w = arg;
+	unsigned i;
+
+	for (i = 0; i < NR_STEPS; i++) {
+		if (i % 4 == 0)
+			turn(w->cpu);
+		if (i % 500 == 0) {
+			rest(w->crowd->p, w->cpu);
+			turn(w->cpu);
+		}
+		step_common(w);
+		step_private(w);
+	}
+	let_go(w, &w->common);
+	let_go(w, &w->private);
+	rest(w->crowd->p, w->cpu);
+	return NULL;
+}
+
+static void
+check_accounts(struct crowd *c)
+{
+	uint64_t pos, len, nr_bytes = 0, size = COMMON + PRIVATE;
+	uint64_t nr_pages = 1, page, whole;
+	struct cpu *cpu = c->m->cpu;
+
+	for (pos = 0; pos < size; pos += len) {
+		len = size - pos;
+		if (store_extent(c->s, cpu, pos, &len))
+			nr_bytes += (len + 511) / 512 * 512;
+	}
+	assert_int_equal(store_blocks(c->s) * 512, nr_bytes);
+	for (page = 0; page * PAGE_SIZE < size; page++) {
+		len = PAGE_SIZE;
+		if (len > size - page * PAGE_SIZE)
+			len = size - page * PAGE_SIZE;
+		whole = len;
+		/* data at its start, or behind a hole */
+		nr_pages += store_extent(c->s, cpu, page * PAGE_SIZE, &len) ||
+			    len < whole;
+	}
+	assert_int_equal(store_memory(c->s), nr_pages * PAGE_SIZE);
+}
+
+static void
+many_cpus_at_once_lose_no_byte(void **state)
+{
+	struct worker *w = calloc(NR_THREADS, sizeof(*w));
+	struct crowd c = {};
+	pthread_t thread[NR_THREADS];
+	char data[STRIPE];
+	unsigned i, stripe;
+
+	(void)state;
+	assert_non_null(w);
+	c.m = host_new(NR_THREADS);
+	c.p = page_pool_new(c.m, 0);
+	c.s = store_new(c.p, COMMON + PRIVATE, 512, 0);
+	for (i = 0; i < NR_THREADS; i++) {
+		w[i].crowd = &c;
+		w[i].cpu = &c.m->cpu[i];
+		w[i].rnd = 1000 + i;
+		pthread_create(&thread[i], NULL, work, &w[i]);
+	}
+	for (i = 0; i < NR_THREADS; i++)
+		pthread_join(thread[i], NULL);
+	assert_int_equal(c.nr_errors, 0);
+
+	turn(c.m->cpu);
+	for (i = 0; i < NR_THREADS * NR_STRIPES; i++) {
+		stripe = i / NR_THREADS;
+		store_read(c.s, c.m->cpu, COMMON + i * STRIPE, data, STRIPE);
+		assert_memory_equal(
+		    data, w[i % NR_THREADS].own[stripe], STRIPE);
+	}
+	check_accounts(&c);
+	assert_int_equal(store_discard(c.s, c.m->cpu, 0, COMMON + PRIVATE), 0);
+	assert_int_equal(store_memory(c.s), 0);
+	assert_int_equal(store_blocks(c.s), 0);
+	store_free(c.s, c.m->cpu);
+	rest(c.p, c.m->cpu);
+	assert_int_equal(page_pool_used(c.p), 0);
+	page_pool_free(c.p);
+	host_free(c.m);
+	free(w);
+}
+
+/*
+ * Few pages, far apart: whole branches of the tree come and go while others
+ * want to grow in them.
+ */
+#define NR_SPOTS 6u
+
+static uint64_t
+spot(unsigned i)
+{
+	return (uint64_t)i * i * i << 33 | (uint64_t)i << 21;
+}
+
+static void *
+come_and_go(void *arg)
+{
+	struct worker *w = arg;
+	char mine = (char)('A' + w->cpu->id), got;
+	unsigned i;
+	uint64_t pos;
+
+	for (i = 0; i < NR_STEPS; i++) {
+		if (i % 4 == 0)
+			turn(w->cpu);
+		pos = spot(roll(&w->rnd, NR_SPOTS)) + w->cpu->id * 512;
+		expect(w, store_write(w->crowd->s, w->cpu, pos, &mine, 1) == 0);
+		store_read(w->crowd->s, w->cpu, pos, &got, 1);
+		expect(w, got == mine);
+		expect(w, store_discard(w->crowd->s, w->cpu, pos, 512) == 0);
+		store_read(w->crowd->s, w->cpu, pos, &got, 1);
+		expect(w, got == 0);
+	}
+	rest(w->crowd->p, w->cpu);
+	return NULL;
+}
+
+static void
+branches_come_and_go_under_many_cpus(void **state)
+{
+	struct worker *w = calloc(NR_THREADS, sizeof(*w));
+	struct crowd c = {};
+	pthread_t thread[NR_THREADS];
+	unsigned i;
+
+	(void)state;
+	assert_non_null(w);
+	c.m = host_new(NR_THREADS);
+	c.p = page_pool_new(c.m, 0);
+	c.s = store_new(c.p, STORE_MAX_SIZE, 512, 0);
+	for (i = 0; i < NR_THREADS; i++) {
+		w[i].crowd = &c;
+		w[i].cpu = &c.m->cpu[i];
+		w[i].rnd = 1000 + i;
+		pthread_create(&thread[i], NULL, come_and_go, &w[i]);
+	}
+	for (i = 0; i < NR_THREADS; i++)
+		pthread_join(thread[i], NULL);
+	assert_int_equal(c.nr_errors, 0);
+	assert_int_equal(store_memory(c.s), 0);
+	assert_int_equal(store_blocks(c.s), 0);
+	rest(c.p, c.m->cpu);
+	assert_int_equal(page_pool_used(c.p), 0);
+	store_free(c.s, c.m->cpu);
+	page_pool_free(c.p);
+	host_free(c.m);
+	free(w);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(agrees_with_an_array_in_blocks_of_512),
+		cmocka_unit_test(agrees_with_an_array_in_blocks_of_1024),
+		cmocka_unit_test(agrees_with_an_array_in_blocks_of_4096),
+		cmocka_unit_test(
+		    a_device_of_the_largest_size_works_from_end_to_end),
+		cmocka_unit_test(
+		    a_device_of_any_small_size_works_up_to_its_end),
+		cmocka_unit_test(nothing_costs_nothing),
+		cmocka_unit_test(what_is_pinned_stays_as_it_was),
+		cmocka_unit_test(what_is_pinned_outlives_the_store),
+		cmocka_unit_test(what_lies_together_is_shown_in_few_pieces),
+		cmocka_unit_test(holes_are_shown_as_the_zeros),
+		cmocka_unit_test(pins_as_much_as_there_are_pieces_for),
+		cmocka_unit_test(
+		    a_page_that_too_many_have_pinned_is_left_to_copies),
+		cmocka_unit_test(the_tree_goes_with_the_data),
+		cmocka_unit_test(parts_that_are_discarded_add_up_to_a_page),
+		cmocka_unit_test(
+		    zeroing_takes_blocks_and_discarding_gives_them_back),
+		cmocka_unit_test(
+		    a_full_store_refuses_new_blocks_and_nothing_else),
+		cmocka_unit_test(a_refused_write_leaves_no_part_of_a_tree),
+		cmocka_unit_test(stores_share_what_the_pool_may_have),
+		cmocka_unit_test(discarding_gives_memory_back_to_the_system),
+		cmocka_unit_test(
+		    reading_what_was_never_written_takes_no_memory),
+		cmocka_unit_test(many_cpus_at_once_lose_no_byte),
+		cmocka_unit_test(branches_come_and_go_under_many_cpus),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

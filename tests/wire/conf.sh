@@ -1,0 +1,87 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# The files in conf/ work as they are, and so do the fio jobs for them; what
+# --check prints reads back as the same; --modprobe takes modprobe.d lines.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+nullbd=${NULLBD:-build/nullbd} nullbctl=${NULLBCTL:-build/nullbctl}
+dir=$(mktemp -d)
+pid= bad=0
+stop() {
+	[ -n "$pid" ] && kill "$pid" 2>/dev/null && wait "$pid"
+	pid=
+}
+trap 'stop; rm -rf "$dir"' EXIT
+fault() {
+	echo "FAULT: $*"
+	bad=1
+}
+start() { # CONF, its sockets moved into our directory
+	sed -e "s|^port = .*|listen = unix:$dir/s|" \
+	    -e "s|^control = .*|control = $dir/c|" "$1" >"$dir/conf"
+	"$nullbd" -c "$dir/conf" 2>"$dir/log" &
+	pid=$!
+	for _ in $(seq 200); do
+		[ -S "$dir/c" ] && return 0
+		sleep 0.05
+	done
+	fault "$1: did not start"
+	cat "$dir/log"
+	return 1
+}
+job() { # JOB [SED-EXPRESSION]...
+	sed -e "s|nbd://localhost/\(nullb[0-9]*\)|nbd+unix:///\1?socket=$dir/s|" \
+	    -e 's|^runtime=.*|runtime=1|' -e 's|^io_size=.*|io_size=8m|' \
+	    "conf/fio/$1" >"$dir/job"
+	NBD_URI="nbd+unix:///nullb0?socket=$dir/s" \
+		fio --output="$dir/out" "$dir/job" >"$dir/fio" 2>&1 ||
+		{ fault "conf/fio/$1"; cat "$dir/out" "$dir/fio"; }
+}
+for c in conf/*.conf; do
+	"$nullbd" -c "$c" --check >"$dir/first" || fault "$c: --check"
+	"$nullbd" -c "$dir/first" --check >"$dir/second" ||
+		fault "$c: what --check printed is refused"
+	cmp -s "$dir/first" "$dir/second" || fault "$c: --check twice differs"
+	start "$c" || continue
+	"$nullbctl" --control "$dir/c" stat nullb0 >/dev/null || fault "$c: stat"
+	case $c in
+	*/null_blk.conf)
+		job randrw.fio
+		# ref/: /sys/block/nullb0/size and the queue of plain null_blk
+		for want in size:256000 blocksize:512 irqmode:1 queue_mode:2 \
+			submit_queues:1 hw_queue_depth:64 completion_nsec:10000 \
+			queue/max_sectors_kb:127 queue/nr_requests:64 \
+			queue/max_segments:128 queue/max_segment_size:65536; do
+			got=$("$nullbctl" --control "$dir/c" get nullb0 "${want%:*}")
+			[ "$got" = "${want##*:}" ] || fault "$c: $want, got $got"
+		done ;;
+	*/memory.conf) job verify.fio ;;
+	*/multipage-*.conf) job report-a.fio ;;
+	*/many-devices.conf) job report-c.fio ;;
+	*/ssd.conf) job latency.fio ;;
+	*) fault "$c: no job tries it" ;;
+	esac
+	stop
+done
+
+cat >"$dir/modprobe" <<'E2'
+# a comment, and somebody else's module
+options loop max_loop=8
+options null_blk nr_devices=2 gb=4 bs=4096 irqmode=2 \
+	completion_nsec=50000
+options null_blk memory_backed=Y
+E2
+"$nullbd" --modprobe "$dir/modprobe" --check >"$dir/first" ||
+	fault "--modprobe"
+for line in '[nullb0]' '[nullb1]' 'size = 4096' 'blocksize = 4096' \
+	'irqmode = 2' 'completion_nsec = 50000' 'memory_backed = 1'; do
+	grep -qxF "$line" "$dir/first" || fault "--modprobe: no '$line'"
+done
+
+# mistakes: status 2, and a line that names file, line, thing, value
+printf '[nullb0]\nsize = 4G\nirqmode = fast\nbloksize = 512\n' >"$dir/bad"
+"$nullbd" -c "$dir/bad" --check >/dev/null 2>"$dir/err"
+[ $? -eq 2 ] || fault "a bad file: not status 2"
+grep -q "bad:3: .*irqmode.*fast" "$dir/err" || fault "irqmode: $(cat "$dir/err")"
+grep -q "bad:4: .*bloksize" "$dir/err" || fault "bloksize: $(cat "$dir/err")"
+exit $bad

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * irqmode=2 and real time: requests take completion_nsec, each for itself.
+ * The machine has other things to do, so a bound may be missed twice.
+ */
+#include "../lib/wire.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TRIES 3
+#define DEPTH 64
+
+static struct daemon *nullbd;
+
+static int
+start(void **state)
+{
+	(void)state;
+	nullbd = daemon_start(
+		"ms:size=64M,memory_backed=1,irqmode=2,completion_nsec=1000000",
+		"us50:size=64M,memory_backed=1,irqmode=2,completion_nsec=50000",
+		"inline:size=64M,memory_backed=1,irqmode=0", NULL);
+	nullbd->shared = true;
+	return 0;
+}
+
+static int
+stop(void **state)
+{
+	(void)state;
+	daemon_stop(nullbd);
+	return 0;
+}
+
+static int
+compare(const void *a, const void *b)
+{
+	const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static double
+quantile_us(uint64_t *ns, size_t n, double q)
+{
+	qsort(ns, n, sizeof(*ns), compare);
+	return (double)ns[(size_t)(q * (double)(n - 1))] / 1000;
+}
+
+static void
+skip_if_sanitized(void)
+{
+	if (daemon_sanitized(nullbd)) {
+		print_message("a sanitizer's daemon keeps no time\n");
+		skip();
+	}
+}
+
+/* 64 sent together: when each comes, and when the last does. */
+static void
+a_batch_takes_a_millisecond(void **state)
+{
+	enum { ROUNDS = 100 };
+	uint8_t *got = xmalloc(DEPTH * 4096);
+	uint64_t *each = calloc(ROUNDS * DEPTH, sizeof(*each));
+	uint64_t last[ROUNDS];
+	double median = 0, whole = 0;
+	struct wire *w;
+
+	(void)state;
+	skip_if_sanitized();
+	w = wire_open(nullbd, "ms", false);
+	for (int try = 0; try < TRIES; try++) {
+		for (int r = 0; r < ROUNDS; r++) {
+			struct op ops[DEPTH] = {{0}};
+			uint64_t from_ns;
+
+			for (size_t i = 0; i < DEPTH; i++) {
+				ops[i].type = i & 1 ? CMD_WRITE : CMD_READ;
+				ops[i].offset = i * 64 * KiB;
+				ops[i].length = 4096;
+				ops[i].got = got + i * 4096;
+				ops[i].data = got + i * 4096;
+			}
+			from_ns = now_ns();
+			batch_run(w, ops, DEPTH, 0);
+			batch_assert_ok(ops, DEPTH);
+			last[r] = 0;
+			for (size_t i = 0; i < DEPTH; i++) {
+				uint64_t took_ns = ops[i].done_ns - from_ns;
+
+				each[(size_t)r * DEPTH + i] = took_ns;
+				if (took_ns > last[r])
+					last[r] = took_ns;
+				assert_true(took_ns >= 1000000);
+			}
+		}
+		median = quantile_us(each, ROUNDS * DEPTH, 0.5);
+		whole = quantile_us(last, ROUNDS, 0.5);
+		print_message("batches of 64: median %.0f us, the last %.0f us"
+			      "\n",
+			median, whole);
+		if (median >= 1000 && median <= 1300 && whole <= 1600)
+			break;
+	}
+	assert_in_range((int)median, 1000, 1300);
+	assert_in_range((int)whole, 1000, 1600);
+	free(each);
+	free(got);
+}
+
+/* 64 always in flight: a new one for each that comes back. */
+static void
+a_window_takes_a_millisecond(void **state)
+{
+	enum { N = 10000 };
+	uint64_t *sent = calloc(N, sizeof(*sent));
+	uint64_t *took = calloc(N, sizeof(*took));
+	double median = 0, seconds = 0;
+	uint8_t got[4096];
+	struct wire *w;
+
+	(void)state;
+	skip_if_sanitized();
+	w = wire_open(nullbd, "ms", false);
+	for (int try = 0; try < TRIES; try++) {
+		uint64_t from_ns = now_ns();
+		size_t next = 0;
+
+		for (size_t done = 0; done < N; done++) {
+			uint8_t head[REPLY_SIZE];
+			uint64_t i;
+
+			while (next < N && next < done + DEPTH) {
+				sent[next] = now_ns();
+				wire_request(w, 0, CMD_READ, next,
+					next * 7919 % 1000 * 64 * KiB, 4096);
+				next++;
+			}
+			wire_recv(w, head, sizeof(head));
+			wire_recv(w, got, sizeof(got));
+			i = get64(head + 8);
+			assert_in_range(i, 0, N - 1);
+			took[i] = now_ns() - sent[i];
+		}
+		seconds = (double)(now_ns() - from_ns) / 1e9;
+		median = quantile_us(took, N, 0.5);
+		print_message("a window of 64: median %.0f us, p99 %.0f us, "
+			      "%.0f a second\n",
+			median, quantile_us(took, N, 0.99), N / seconds);
+		if (median >= 1000 && median <= 1300)
+			break;
+	}
+	assert_in_range((int)median, 1000, 1300);
+	free(took);
+	free(sent);
+}
+
+/* One at a time, in turn on a device with the delay and one without. */
+static void
+fifty_microseconds_are_fifty(void **state)
+{
+	enum { N = 3000, WARM = 300 };
+	uint64_t *with = calloc(N, sizeof(*with));
+	uint64_t *without = calloc(N, sizeof(*without));
+	double delta = 0;
+	struct wire *slow, *fast;
+	uint8_t got[4096];
+
+	(void)state;
+	skip_if_sanitized();
+	slow = wire_open(nullbd, "us50", false);
+	fast = wire_open(nullbd, "inline", false);
+	for (int try = 0; try < TRIES; try++) {
+		for (uint64_t i = 0; i < N + WARM; i++) {
+			uint64_t t0 = now_ns(), t1, t2;
+
+			wire_read(fast, got, i % 1000 * 8192, 4096);
+			t1 = now_ns();
+			wire_read(slow, got, i % 1000 * 8192, 4096);
+			t2 = now_ns();
+			if (i < WARM)
+				continue; /* it learns how late it wakes */
+			without[i - WARM] = t1 - t0;
+			with[i - WARM] = t2 - t1;
+		}
+		delta = quantile_us(with, N, 0.5) -
+			quantile_us(without, N, 0.5);
+		print_message("50 us: median %.1f us, without %.1f us, "
+			      "difference %.1f us; p99 %.1f and %.1f us\n",
+			quantile_us(with, N, 0.5), quantile_us(without, N, 0.5),
+			delta,
+			quantile_us(with, N, 0.99),
+			quantile_us(without, N, 0.99));
+		if (delta >= 40 && delta <= 60)
+			break;
+	}
+	assert_in_range((int)(delta * 10), 400, 600);
+	free(without);
+	free(with);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		CASE("latency", "1 ms with 64 at once takes 1.0 to 1.3 ms",
+			a_batch_takes_a_millisecond),
+		CASE("latency", "1 ms with 64 always in flight, likewise",
+			a_window_takes_a_millisecond),
+		CASE("latency", "50 us at depth 1 are 50 us, 10 more or less",
+			fifty_microseconds_are_fifty),
+	};
+
+	return cmocka_run_group_tests_name("latency", tests, start, stop);
+}

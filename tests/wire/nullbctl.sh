@@ -1,0 +1,91 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# nullbctl asks a running daemon, and its exit status tells what came of it.
+
+# shellcheck source=tests/lib/wire.sh
+. "$(dirname "$0")/../lib/wire.sh"
+
+[ -x "$NULLBCTL" ] || fail "$NULLBCTL is not there"
+
+# ctl ARGUMENT...: its stdout is $out, its stderr $err, its status $status
+ctl() {
+	out=$("$NULLBCTL" --control "$control" "$@" 2>"$tmp/err")
+	status=$?
+	err=$(cat "$tmp/err")
+}
+
+# expect STATUS OUT ERR: what the last ctl did; * is any text
+expect() {
+	[ "$status" = "$1" ] || fail "status $status, not $1: $out $err"
+	# shellcheck disable=SC2053 # patterns are meant
+	[[ $out == $2 ]] || fail "prints '$out', not '$2'"
+	# shellcheck disable=SC2053
+	[[ $err == $3 ]] || fail "complains '$err', not '$3'"
+}
+
+# without a daemon
+ctl list
+expect 1 "" "nullbctl: no daemon is listening at $control*"
+
+start_nullbd "nullb0:size=64M,memory_backed=1,description=the first" \
+	"old:kernel=4.14"
+
+# values, bare, as null_blk prints them
+ctl get nullb0 size
+expect 0 64 ""
+ctl get nullb0 queue/max_sectors_kb
+expect 0 127 ""
+ctl get old kernel
+expect 0 4.14 ""
+ctl get nullb0
+expect 0 "size * 64*description * the first" ""
+ctl list
+expect 0 "NAME*nullb0 * on * 67108864*old*4.14" ""
+
+# the same through $NULLBD_CONTROL
+out=$(NULLBD_CONTROL=$control "$NULLBCTL" get nullb0 blocksize)
+[ "$out" = 512 ] || fail "NULLBD_CONTROL: '$out'"
+
+# 17 fields, or the 11 of 4.14
+ctl stat nullb0
+[ "$(wc -w <<<"$out")" = 17 ] || fail "stat: $out"
+ctl stat old
+[ "$(wc -w <<<"$out")" = 11 ] || fail "stat: $out"
+
+ctl iostat -x nullb0 0.05 3
+expect 0 "Device * r/s *%util*nullb0*Device*nullb0*Device*nullb0*" ""
+ctl iostat
+expect 0 "Device * tps *nullb0*old*" ""
+ctl diskstats old
+expect 0 "  old: ios=0/0, merge=0/0, ticks=0/0, in_queue=0, util=0.00%" ""
+ctl --json diskstats old
+expect 0 '{"ok":true,"devices":*"   0       1 old 0 0 *}' ""
+ctl help irqmode
+expect 0 "*irqmode=1*2 timer*" ""
+
+# refused by the daemon: 1; not understood by nullbctl: 2
+ctl get nope size
+expect 1 "" "nullbctl: nope: no such device"
+ctl get nullb0 nope
+expect 1 "" "nullbctl: nope: no such attribute"
+ctl get
+expect 2 "" "usage:*"
+ctl frobnicate
+expect 2 "" "nullbctl: frobnicate: no such command*"
+ctl iostat nullb0 0
+expect 2 "" "nullbctl: iostat: an interval*"
+ctl stat -x nullb0
+expect 2 "" "usage:*"
+ctl --help
+expect 0 "usage:*Exit status*" ""
+
+if command -v nbdinfo >/dev/null && command -v nbdcopy >/dev/null; then
+	head -c 1M /dev/urandom >"$tmp/data"
+	nbdcopy "$tmp/data" "$(uri nullb0)" || fail "nbdcopy"
+	ctl stat nullb0
+	[ "$(awk '{ print $7 }' <<<"$out")" = 2048 ] ||
+		fail "1 MiB written, 2048 sectors: $out"
+fi
+
+stop_nullbd
+exit 0
