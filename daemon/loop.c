@@ -306,6 +306,9 @@ loop_run(struct loop *l)
 			epoch_leave(epoch, l->cpu->id);
 		if (!alive)
 			break;
+		/* memory that was given up comes home before we sleep */
+		if (epoch != NULL && page_pool_idle(l->daemon->pages, l->cpu))
+			next = 0;
 		wait(l, next);
 	}
 	poll_no_more(l);

@@ -644,7 +644,7 @@ void stat_unissue(struct request *rq, struct cpu *cpu);
 
 /* What a loop is to the core. */
 struct cpu {
-	struct machine *machine;
+	_Alignas(64) struct machine *machine;
 	unsigned id;
 	struct request_list softirq; /* to end at the next cpu_run() */
 	struct request_list unarmed; /* to end delay_ns after it */

@@ -7,6 +7,18 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* For what has members on cache lines of their own. */
+static void *
+aligned_calloc(size_t nr, size_t size)
+{
+	void *p = aligned_alloc(64, nr * size);
+
+	if (p != NULL)
+		memset(p, 0, nr * size);
+	return p;
+}
 
 struct machine *
 machine_new(unsigned nr_cpus, void (*wake)(void *, unsigned), void *arg)
@@ -15,12 +27,12 @@ machine_new(unsigned nr_cpus, void (*wake)(void *, unsigned), void *arg)
 	unsigned i;
 
 	assert(nr_cpus > 0);
-	m = calloc(1, sizeof(*m));
+	m = aligned_calloc(1, sizeof(*m));
 	if (m == NULL)
 		return NULL;
 	m->wake = wake;
 	m->wake_arg = arg;
-	m->cpu = calloc(nr_cpus, sizeof(*m->cpu));
+	m->cpu = aligned_calloc(nr_cpus, sizeof(*m->cpu));
 	if (m->cpu == NULL || epoch_init(&m->epoch, nr_cpus) != 0) {
 		free(m->cpu);
 		free(m);

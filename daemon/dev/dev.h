@@ -31,7 +31,7 @@ struct page_pool *page_pool_new(struct machine *m, uint64_t limit);
 /* No store is left, and no piece is pinned.  NULL is fine. */
 void page_pool_free(struct page_pool *p);
 
-enum { /* flags of page_alloc() */
+enum {                        /* flags of page_alloc() */
 	PAGE_ZEROED = 1 << 0, /* else its contents are unknown */
 	PAGE_EXEMPT = 1 << 1, /* the limit does not refuse it */
 };
@@ -67,15 +67,15 @@ uint64_t page_pool_limit(const struct page_pool *p);
 struct store;
 
 #define STORE_MAX_SIZE (INT64_MAX - 511) /* 2^63 - 512 */
-#define STORE_MAX_CPUS 1023 /* of the machine */
+#define STORE_MAX_CPUS 1023              /* of the machine */
 
 /*
  * A store of `size` bytes, in blocks of `blocksize` (a power of two, 512 to
  * 4096), that uses at most `limit` bytes of the pool (0: the pool's limit
  * alone).  NULL when out of memory.
  */
-struct store *store_new(struct page_pool *pool, uint64_t size,
-	uint32_t blocksize, uint64_t limit);
+struct store *store_new(
+    struct page_pool *pool, uint64_t size, uint32_t blocksize, uint64_t limit);
 /* Nobody uses it; pinned pieces stay until they are unpinned.  NULL is fine. */
 void store_free(struct store *s, struct cpu *cpu);
 
@@ -85,9 +85,9 @@ void store_free(struct store *s, struct cpu *cpu);
  * not at all.
  */
 int store_write(struct store *s, struct cpu *cpu, uint64_t pos,
-	const char *data, uint64_t len);
-void store_read(struct store *s, struct cpu *cpu, uint64_t pos, char *data,
-	uint64_t len);
+    const char *data, uint64_t len);
+void store_read(
+    struct store *s, struct cpu *cpu, uint64_t pos, char *data, uint64_t len);
 
 /*
  * Read without a copy: where the data lies, in at most `max` pieces; pieces
@@ -97,14 +97,14 @@ void store_read(struct store *s, struct cpu *cpu, uint64_t pos, char *data,
  * that a page which thousands have pinned already ends it early (perhaps at
  * 0): the caller reads the rest with store_read().
  */
-unsigned store_pin(struct store *s, struct cpu *cpu, uint64_t pos,
-	uint64_t len, struct iovec *iov, unsigned max, uint64_t *done);
+unsigned store_pin(struct store *s, struct cpu *cpu, uint64_t pos, uint64_t len,
+    struct iovec *iov, unsigned max, uint64_t *done);
 /*
  * The pieces as store_pin() gave them, or cut at page boundaries.  Any cpu;
  * also after store_free() of the store they came from.
  */
 void store_unpin(struct page_pool *pool, struct cpu *cpu,
-	const struct iovec *iov, unsigned nr);
+    const struct iovec *iov, unsigned nr);
 
 /* Zeros from here on: 1 MiB that any piece of store_pin() may point into. */
 const void *store_zeros(void);
@@ -116,8 +116,7 @@ const void *store_zeros(void);
  * 0, or -ENOSPC: part of a page would have had to change that is pinned, and
  * there was no memory for its successor; that part is left as it was.
  */
-int store_discard(struct store *s, struct cpu *cpu, uint64_t pos,
-	uint64_t len);
+int store_discard(struct store *s, struct cpu *cpu, uint64_t pos, uint64_t len);
 
 /*
  * Make the range read as zeros but keep (or take) its blocks: 0 or -ENOSPC.
@@ -129,8 +128,8 @@ int store_zero(struct store *s, struct cpu *cpu, uint64_t pos, uint64_t len);
  * what it was on entry (at least 1), and at least 1.  A page takes some 25 ns
  * to pass, a hole no time: the caller bounds *len.
  */
-bool store_extent(struct store *s, struct cpu *cpu, uint64_t pos,
-	uint64_t *len);
+bool
+store_extent(struct store *s, struct cpu *cpu, uint64_t pos, uint64_t *len);
 
 /*
  * Blocks that hold data, and bytes of memory used (pages and the tree's, not
@@ -153,9 +152,10 @@ enum {
 	NULL_IRQ_TIMER
 };
 
-#define MULTIPAGE_AUTO    2u
-#define DISCARD_MAX_BYTES (UINT64_C(0xffffffff) >> 9 << 9) /* of one command \
-							    */
+#define MULTIPAGE_AUTO 2u
+#define DISCARD_MAX_BYTES                                  \
+	(UINT64_C(0xffffffff) >> 9 << 9) /* of one command \
+					  */
 
 /* Every setting of a disk; disk_attrs[] describes each field. */
 struct disk_conf {

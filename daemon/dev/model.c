@@ -188,11 +188,12 @@ write_bio(struct disk *d, const struct bio *bio, struct cpu *cpu)
 	return ret;
 }
 
+/* A hint: without memory to change part of a pinned page some data stays. */
 static int
 discard_bio(struct disk *d, const struct bio *bio, struct cpu *cpu)
 {
 	if (d->store != NULL)
-		store_discard(d->store, cpu, bio->pos, bio->bytes);
+		(void)store_discard(d->store, cpu, bio->pos, bio->bytes);
 	return 0;
 }
 
@@ -202,7 +203,7 @@ zero_bio(struct disk *d, const struct bio *bio, struct cpu *cpu)
 	if (d->store == NULL)
 		return 0;
 	if ((bio->flags & REQ_NOUNMAP) == 0)
-		return discard_bio(d, bio, cpu);
+		return store_discard(d->store, cpu, bio->pos, bio->bytes);
 	return store_zero(d->store, cpu, bio->pos, bio->bytes);
 }
 

@@ -34,8 +34,8 @@
 #define SLAB_FIRST  3u /* pages before it hold the struct slab */
 #define SLAB_USABLE (SLAB_PAGES - SLAB_FIRST)
 
-#define BATCH       64u          /* pages moved under one lock */
-#define MAX_RECLAIM (16 * BATCH) /* the same, where there is a backlog */
+#define BATCH       64u         /* pages moved under one lock */
+#define MAX_RECLAIM (4 * BATCH) /* the same, where there is a backlog */
 
 /* What is kept though it could go back to the system. */
 #define MAX_DIRTY 1024u /* free pages of the pool */
@@ -194,8 +194,11 @@ slab_new(struct page_pool *p)
 		munmap((char *)slab + SLAB_SIZE,
 		    (size_t)(end - (char *)slab - SLAB_SIZE));
 
-	/* a huge page would come back into the holes that a trim makes */
-	madvise(slab, SLAB_SIZE, MADV_NOHUGEPAGE);
+	/*
+	 * One huge page, until its first trim: copying to and from 4 KiB
+	 * anywhere in 256 MiB takes a third less (TLB).
+	 */
+	madvise(slab, SLAB_SIZE, MADV_HUGEPAGE);
 
 	for (i = SLAB_FIRST; i < SLAB_PAGES; i++)
 		slab->free[i / 64] |= UINT64_C(1) << i % 64;
@@ -243,6 +246,8 @@ slab_trim(struct page_pool *p, struct slab *slab)
 {
 	unsigned i, end, nr_dirty;
 
+	/* a huge page would come back into the holes that are made now */
+	madvise(slab, SLAB_SIZE, MADV_NOHUGEPAGE);
 	for (i = SLAB_FIRST; i < SLAB_PAGES; i = end + 1) {
 		nr_dirty = 0;
 		for (end = i; end < SLAB_PAGES; end++) {

@@ -22,13 +22,15 @@
  *
  * - Bytes that are not valid are zero, so a read need not know.
  * - A page in the tree has a valid bit.  With its last one, it leaves.
- * - Who changes a page becomes a writer, which no page with a pin allows, and
- *   then makes sure that the page is still linked.
+ * - Who changes a page becomes a writer, which no page with a pin allows.
  * - A page with a pin is replaced: who wants to change it pins it as well,
  *   waits until the writers of before are gone, and has a page that nobody
  *   changes.  The copy, changed, takes its link, if it is still there.
- * - Then the page is DEAD, which comes after it was unlinked: no writer and
- *   no pin may be added, and the last pin that goes retires it.
+ * - Once it is unlinked a page turns DEAD: no writer and no pin may be added,
+ *   and the last pin that goes retires it.  Who replaces it keeps his pin
+ *   until then.  So it is only behind a discard of the whole page that a
+ *   writer may slip in before; he found the page before it was unlinked, and
+ *   his write counts as done before the discard.
  *
  * Nobody waits for another but the one who replaces, for a copy of at most a
  * page by each writer; all the others look again when they lost a race.
@@ -408,19 +410,15 @@ change_hole(struct store *s, struct cpu *cpu, const struct path *path,
 	return err;
 }
 
-/* We are writers of the page.  0 or -EAGAIN; writers no more. */
-static int
+/* We are writers of the page, and leave it. */
+static void
 change_in_place(struct store *s, struct cpu *cpu, const struct path *path,
     char *page, const struct change *c)
 {
-	bool linked = atomic_load(path->link[0]) == page;
-
-	if (linked)
-		move_data(page + c->offset, c->data, c->len);
-	if (linked && c->clear != 0)
+	move_data(page + c->offset, c->data, c->len);
+	if (c->clear != 0)
 		page_invalidate(s, cpu, path, page, c->clear);
 	page_leave(s, cpu, page, c->clear != 0);
-	return linked ? 0 : -EAGAIN;
 }
 
 /* The page is pinned, or was (or is in the hands of other writers). */
@@ -467,6 +465,7 @@ out:
 	return err;
 }
 
+/* 0 or -ENOSPC. */
 static int
 change_page(struct store *s, struct cpu *cpu, const struct change *c)
 {
@@ -476,12 +475,14 @@ change_page(struct store *s, struct cpu *cpu, const struct change *c)
 
 	do {
 		page = find(s, c->index, &path);
-		if (page == NULL)
+		if (page == NULL) {
 			err = change_hole(s, cpu, &path, c);
-		else if (page_enter(s, page, c->set, c->clear != 0))
-			err = change_in_place(s, cpu, &path, page, c);
-		else
+		} else if (page_enter(s, page, c->set, c->clear != 0)) {
+			change_in_place(s, cpu, &path, page, c);
+			return 0;
+		} else {
 			err = change_copy(s, cpu, &path, page, c);
+		}
 	} while (err == -EAGAIN);
 	return err;
 }

@@ -44,7 +44,6 @@ command_free(struct command *c)
 		part_fini(s, &c->first);
 	if (c->chunk != NULL)
 		session_unref(s, c->chunk);
-	pool_put(s->pool, POOL_SMALL, c->small);
 	s->held -= c->held;
 	s->nr_commands--;
 	pool_put(s->pool, POOL_COMMAND, c);
@@ -193,15 +192,16 @@ start_read(struct command *c, char *payload)
 	char *base = NULL;
 
 	(void)payload;
-	c->held = c->length;
 	if (c->length < NBD_READ_COPY) {
-		c->small = pool_get(s->pool, POOL_SMALL);
-		if (c->small == NULL)
+		c->reply = session_reply(
+		    s, NBD_SIMPLE_REPLY_SIZE + c->length, &c->chunk);
+		if (c->reply == NULL)
 			return -ENOMEM;
-		base = c->small->data + NBD_SIMPLE_REPLY_SIZE;
-		c->held = sizeof(*c->small);
+		base = c->reply + NBD_SIMPLE_REPLY_SIZE;
+	} else {
+		c->held = c->length;
+		s->held += c->held;
 	}
-	s->held += c->held;
 	return add_payload(c, REQ_OP_READ, base);
 }
 
@@ -236,8 +236,8 @@ start_trim(struct command *c, char *payload)
  */
 static char zero_page[PAGE_SIZE] __attribute__((aligned(PAGE_SIZE)));
 
-static struct table zero_table = {
-	.bv[0 ... BIO_MAX_VECS - 1] = {
+static struct bvec zero_bvecs[BIO_MAX_VECS] = {
+	[0 ... BIO_MAX_VECS - 1] = {
 		.phys = 0,
 		.base = zero_page,
 		.len = PAGE_SIZE,
@@ -250,12 +250,14 @@ zero_part_init(struct part *p, struct command *c)
 {
 	uint64_t left = c->zero_end - c->zero_pos;
 
-	p->table = &zero_table;
+	p->table = NULL;
 	part_init(p, c, REQ_OP_WRITE, c->zero_pos);
-	p->table = NULL; /* nobody's to free */
 	p->bio.bytes = left < NBD_ZERO_BYTES ? left : NBD_ZERO_BYTES;
+	p->bio.bv = zero_bvecs;
 	p->bio.nr_bv = (unsigned)((p->bio.bytes + PAGE_SIZE - 1) >> PAGE_SHIFT);
-	c->zero_pos += p->bio.bytes;
+	p->bio.max_bv = p->bio.nr_bv;
+	p->end = p->pos + p->bio.bytes;
+	c->zero_pos = p->end;
 }
 
 struct part *
@@ -269,7 +271,6 @@ command_zero_part(struct command *c)
 		return NULL;
 	}
 	zero_part_init(p, c);
-	p->end = p->pos + p->bio.bytes;
 	c->nr_parts++;
 	if (c->zero_pos == c->zero_end)
 		STAILQ_REMOVE(&c->session->zeroing, c, command, link);
@@ -374,6 +375,15 @@ type_find(uint16_t type)
 	return &command_types[type];
 }
 
+/* Bytes that follow the header, whatever is wrong with it (N111). */
+static uint32_t
+payload_len(const struct wire_request *req)
+{
+	const struct command_type *type = type_find(req->type);
+
+	return type != NULL && type->has_payload ? req->length : 0;
+}
+
 /* 0, or -errno: it is refused. */
 static int
 request_check(const struct nbd_session *s, const struct wire_request *req)
@@ -430,7 +440,7 @@ command_new(struct nbd_session *s, const struct wire_request *req)
 	c->nr_parts = 0;
 	c->error = 0;
 	c->chunk = NULL;
-	c->small = NULL;
+	c->reply = NULL;
 	c->held = 0;
 	c->zero_pos = 0;
 	c->zero_end = 0;
@@ -472,8 +482,8 @@ static void
 request_refuse(struct nbd_session *s, const struct wire_request *req, int error)
 {
 	s->in_pos += NBD_REQUEST_SIZE;
-	if (req->type == NBD_CMD_WRITE && req->length > 0) {
-		s->drain = req->length;
+	if (payload_len(req) > 0) {
+		s->drain = payload_len(req);
 		s->drain_cookie = req->cookie;
 		s->drain_error = error;
 		return;
@@ -557,7 +567,7 @@ request_parse(struct nbd_session *s, bool *partial)
 		.offset = get_be64(p + 16),
 		.length = get_be32(p + 24),
 	};
-	uint32_t payload = req.type == NBD_CMD_WRITE ? req.length : 0;
+	uint32_t payload = payload_len(&req);
 	int error;
 
 	if (get_be32(p) != NBD_REQUEST_MAGIC)

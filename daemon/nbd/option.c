@@ -12,7 +12,8 @@
 
 #define OPTION_HEADER      16u
 #define MAX_QUOTED         64u /* bytes of a client's string in an error text */
-#define OPTIONS_PER_EXPORT 8u  /* more of them, once exports were listed */
+#define QUOTED_SIZE        (4 * MAX_QUOTED + 4) /* with "..." and a NUL */
+#define OPTIONS_PER_EXPORT 8u /* more of them, once exports were listed */
 
 struct option {
 	uint32_t nr;
@@ -43,7 +44,7 @@ reply_header(struct nbd_session *s, uint32_t type, size_t len)
 static void __attribute__((format(printf, 3, 4)))
 reply_error(struct nbd_session *s, uint32_t type, const char *fmt, ...)
 {
-	char text[4 * MAX_QUOTED + 128]; /* far below NBD_MAX_STRING (N17) */
+	char text[QUOTED_SIZE + 128]; /* far below NBD_MAX_STRING (N17) */
 	va_list ap;
 	size_t len;
 
@@ -56,14 +57,10 @@ reply_error(struct nbd_session *s, uint32_t type, const char *fmt, ...)
 }
 
 /* A client's string for a text of ours: printable, and not too long. */
-struct quoted {
-	char text[4 * MAX_QUOTED + 4];
-};
-
 static const char *
-quote(struct quoted *q, const char *s)
+quote(char out[QUOTED_SIZE], const char *s)
 {
-	char *p = q->text;
+	char *p = out;
 	unsigned i;
 
 	for (i = 0; i < MAX_QUOTED && s[i] != '\0'; i++) {
@@ -73,7 +70,7 @@ quote(struct quoted *q, const char *s)
 			p += sprintf(p, "\\x%02x", (unsigned char)s[i]);
 	}
 	strcpy(p, s[i] != '\0' ? "..." : "");
-	return q->text;
+	return out;
 }
 
 /* Bytes of a string of ours that may be sent: whole characters. */
@@ -135,7 +132,7 @@ run_export_name(struct nbd_session *s, const char *data, uint32_t len)
 {
 	char name[NBD_MAX_STRING + 1], buf[10 + 124] = { 0 }, *p = buf;
 	const struct nbd_export *e;
-	struct quoted q;
+	char quoted[QUOTED_SIZE];
 
 	if (s->shutdown)
 		return session_fail(s, -ESHUTDOWN, "shutting down");
@@ -144,7 +141,7 @@ run_export_name(struct nbd_session *s, const char *data, uint32_t len)
 	e = s->host->lookup(s->host->arg, name);
 	if (e == NULL)
 		return session_fail(
-		    s, -ENOENT, "export \"%s\" unknown", quote(&q, name));
+		    s, -ENOENT, "export \"%s\" unknown", quote(quoted, name));
 	p = put_be64(p, e->size);
 	put_be16(p, export_flags(e));
 	out_copy(s, buf, s->no_zeroes ? 10 : sizeof(buf)); /* N24 */
@@ -274,7 +271,7 @@ run_info_or_go(struct nbd_session *s, const char *data, uint32_t len)
 	struct info_request req;
 	const struct nbd_export *e;
 	const char *wrong = info_parse(&req, data, len);
-	struct quoted q;
+	char quoted[QUOTED_SIZE];
 
 	if (wrong != NULL) {
 		reply_error(s, NBD_REP_ERR_INVALID, "%s", wrong);
@@ -283,7 +280,7 @@ run_info_or_go(struct nbd_session *s, const char *data, uint32_t len)
 	e = s->host->lookup(s->host->arg, req.name);
 	if (e == NULL) {
 		reply_error(s, NBD_REP_ERR_UNKNOWN, "export \"%s\" is unknown",
-		    quote(&q, req.name));
+		    quote(quoted, req.name));
 		return 0;
 	}
 	reply_info_export(s, e); /* asked for or not (N61) */

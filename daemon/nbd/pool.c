@@ -25,7 +25,6 @@ static const size_t sizes[POOL_KINDS] = {
 	[POOL_COMMAND] = sizeof(struct command),
 	[POOL_PART] = sizeof(struct part),
 	[POOL_TABLE] = sizeof(struct table),
-	[POOL_SMALL] = sizeof(struct small),
 	[POOL_BLOCK] = sizeof(struct block),
 };
 

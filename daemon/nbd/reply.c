@@ -266,9 +266,9 @@ reply_command(struct command *c)
 		command_free(c);
 		return;
 	}
-	if (c->small != NULL) {
-		header_put(c->small->data, c->cookie, 0);
-		out_add(s, c->small->data, NBD_SIMPLE_REPLY_SIZE + c->length);
+	if (c->reply != NULL) {
+		header_put(c->reply, c->cookie, 0);
+		out_add(s, c->reply, NBD_SIMPLE_REPLY_SIZE + c->length);
 	} else {
 		reply_simple(s, c->cookie, 0);
 		add_data(s, c);

@@ -78,15 +78,22 @@ partial_drop(struct nbd_session *s)
 	s->big = NULL;
 }
 
-void
-nbd_abort(struct nbd_session *s, uint64_t now)
+/* All that the block layer does not have. */
+static void
+drop(struct nbd_session *s, uint64_t now)
 {
 	s->aborted = true;
-	s->woken = false;
-	s->now = now;
 	partial_drop(s);
 	submit_drop(s, now);
 	out_drop(s);
+}
+
+void
+nbd_abort(struct nbd_session *s, uint64_t now)
+{
+	s->woken = false;
+	s->now = now;
+	drop(s, now);
 }
 
 void
@@ -94,7 +101,8 @@ nbd_session_free(struct nbd_session *s)
 {
 	if (s == NULL)
 		return;
-	nbd_abort(s, s->now);
+	s->woken = true; /* who frees it is not to come again */
+	drop(s, s->now);
 	assert(s->nr_started == 0);
 	assert(s->nr_commands == 0);
 	assert(s->held == 0);
@@ -186,10 +194,36 @@ session_chunk(struct nbd_session *s, size_t size)
 void
 session_unref(struct nbd_session *s, struct chunk *c)
 {
-	if (--c->refs > 0)
+	c->refs--;
+	if (c == s->out && c->refs == 1) { /* nobody but us: no reply in it */
+		s->out = NULL;
+		c->refs--;
+	}
+	if (c->refs > 0)
 		return;
 	s->held -= c->size;
 	chunk_free(s->pool, c);
+}
+
+char *
+session_reply(struct nbd_session *s, size_t size, struct chunk **chunk)
+{
+	struct chunk *full = s->out;
+	char *room;
+
+	if (full == NULL || full->size - s->out_used < size) {
+		s->out = session_chunk(s, NBD_CHUNK);
+		s->out_used = 0;
+		if (full != NULL)
+			session_unref(s, full);
+		if (s->out == NULL)
+			return NULL;
+	}
+	room = s->out->data + s->out_used;
+	s->out_used += size;
+	s->out->refs++;
+	*chunk = s->out;
+	return room;
 }
 
 /* ----------------------------------------------------------------- input */

@@ -21,7 +21,7 @@
 /* What is read behind such a payload: little, for it may have to be copied. */
 #define NBD_PEEK (8u << 10)
 /* Shorter reads are copied into their reply. */
-#define NBD_READ_COPY 4096u
+#define NBD_READ_COPY (32u << 10) /* shorter reads are copied */
 /* So long a plug waits for the rest of a request. */
 #define NBD_PARTIAL_NSEC 1000000u
 /* Bios of a zeroing at a time, and in one call. */
@@ -49,11 +49,6 @@ struct block {
 	char data[OUT_BLOCK - 24];
 };
 
-/* The reply of a read that is copied. */
-struct small {
-	char data[NBD_SIMPLE_REPLY_SIZE + NBD_READ_COPY];
-};
-
 struct table {
 	struct bvec bv[BIO_MAX_VECS];
 };
@@ -63,7 +58,6 @@ enum pool_kind {
 	POOL_COMMAND,
 	POOL_PART,
 	POOL_TABLE,
-	POOL_SMALL,
 	POOL_BLOCK,
 	POOL_KINDS
 };
@@ -145,8 +139,8 @@ struct command {
 	uint16_t type;
 	unsigned nr_parts;   /* that have not ended */
 	int error;           /* of the first that failed */
-	struct chunk *chunk; /* holds the payload of a write */
-	struct small *small; /* a read that is copied */
+	struct chunk *chunk; /* holds the payload of a write, or `reply` */
+	char *reply;         /* of a read that is copied: header, data */
 	size_t held;         /* of a read, until it was sent */
 	uint64_t sent_at;    /* so much of the stream sent: it was sent */
 	uint64_t zero_pos, zero_end; /* of a zeroing: not in a bio yet */
@@ -254,6 +248,8 @@ struct nbd_session {
 	struct block *first_block, *last_block;
 	unsigned nr_blocks;
 	struct command_list unsent; /* reads whose data is in the stream */
+	struct chunk *out; /* replies of copied reads, one after another */
+	size_t out_used;
 
 	/* The handshake. */
 	const struct nbd_host *host;
@@ -283,6 +279,11 @@ int session_room(struct nbd_session *s, size_t size);
 /* A chunk that counts, and the end of one. */
 struct chunk *session_chunk(struct nbd_session *s, size_t size);
 void session_unref(struct nbd_session *s, struct chunk *c);
+/*
+ * Room for the reply of a read, right behind that of the one before.  *chunk
+ * gets a reference of it.  NULL when out of memory.
+ */
+char *session_reply(struct nbd_session *s, size_t size, struct chunk **chunk);
 
 /* Bytes of input, and where they are. */
 static inline size_t

@@ -19,21 +19,24 @@
 #include "wire.h"
 
 /*
- * Found by measuring variants in turn, medians of 5 to 7 rounds, 2 cores, UNIX
- * sockets. Larger socket buffers gave nothing that stayed (64 KiB reads +10%,
- * 1 MiB reads -19%), so they are the system's; huge pages for the memory gave
- * 19% at 4 KiB random reads.
+ * Found by measuring variants in turn, medians of 5 to 7 rounds of 0.15 to
+ * 0.25 s over UNIX sockets, on 2 cores that were also compiling: differences
+ * below 10% mean nothing. "One core" is with client and server under taskset.
+ * Larger socket buffers gave nothing that stayed, so they are the system's;
+ * huge pages for the memory: 4 KiB reads +19% (one core).
  */
 enum {
-	/* 64 KiB instead: 4 KiB depth 128 reads -14%, writes -16%. */
+	/* 64 KiB for OUT: 4 KiB depth 128 reads -14%; for IN: writes -17%. */
 	IN_BYTES = 256 << 10,
 	OUT_BYTES = 256 << 10,
 	/* Reads up to this size are copied beside their header. Pointing at
-	 * them instead: 4 KiB reads -13%, 512 B reads -46%. */
+	 * them instead: 512 B reads -46%; 4 KiB reads -13% (one core), on two
+	 * cores between -24% and nothing. */
 	COPY_MAX = 4096,
 	/* After a write of this size whose end was still to come, only a header
 	 * is received behind it, so that the next payload too goes straight to
-	 * its place: 64 KiB writes +20%, 1 MiB +7%; but 32 KiB writes -35%. */
+	 * its place. 64 KiB writes, one connection: +25% on two cores, but -30%
+	 * on one; 1 MiB +7 to 11%. From 32 KiB on: 32 KiB writes -34%. */
 	DIRECT_MIN = 64 << 10,
 	MAX_IOV = 1024,
 	BACKLOG = 1024,

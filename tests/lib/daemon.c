@@ -130,8 +130,8 @@ show_log(struct daemon *d)
 	rewind(f);
 	for (int i = 0; fgets(line, sizeof(line), f); i++)
 		if (i >= lines - LOG_LINES)
-			print_error("  | %s%s", line,
-				strchr(line, '\n') ? "" : "\n");
+			print_error(
+			    "  | %s%s", line, strchr(line, '\n') ? "" : "\n");
 	fclose(f);
 }
 
@@ -145,11 +145,11 @@ daemon_explain(void)
 			print_error("daemon %d is alive; its log:\n", pid);
 		else if (WIFSIGNALED(d->status))
 			print_error("DAEMON %d DIED of signal %d (%s); log:\n",
-				pid, WTERMSIG(d->status),
-				strsignal(WTERMSIG(d->status)));
+			    pid, WTERMSIG(d->status),
+			    strsignal(WTERMSIG(d->status)));
 		else
 			print_error("daemon %d ended with status %d; log:\n",
-				pid, WEXITSTATUS(d->status));
+			    pid, WEXITSTATUS(d->status));
 		show_log(d);
 	}
 }
@@ -219,8 +219,8 @@ daemon_wait(struct daemon *d, int timeout_ms)
 
 	while (daemon_alive(d)) {
 		if (now_ns() > end)
-			wire_fail("the daemon did not end in %d ms",
-				timeout_ms);
+			wire_fail(
+			    "the daemon did not end in %d ms", timeout_ms);
 		sleep_ms(1);
 	}
 	return WIFSIGNALED(d->status) ? -WTERMSIG(d->status)
@@ -335,8 +335,8 @@ daemon_settle(struct daemon *d, unsigned fds)
 
 	while ((n = daemon_fds(d)) > fds) {
 		if (now_ns() > end)
-			wire_fail("the daemon has %u files open, had %u", n,
-				fds);
+			wire_fail(
+			    "the daemon has %u files open, had %u", n, fds);
 		sleep_ms(2);
 	}
 }
@@ -366,9 +366,9 @@ daemon_cpu(struct daemon *d)
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)d->pid);
 	f = fopen(path, "r");
 	if (!f || fscanf(f,
-			  "%*d (%*[^)]) %*c %*d %*d %*d %*d %*d %*u %*u %*u "
-			  "%*u %*u %lu %lu",
-			  &user, &system) != 2)
+		      "%*d (%*[^)]) %*c %*d %*d %*d %*d %*d %*u %*u %*u "
+		      "%*u %*u %lu %lu",
+		      &user, &system) != 2)
 		wire_fail("%s cannot be read", path);
 	fclose(f);
 	return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
@@ -422,7 +422,7 @@ daemon_stat(struct daemon *d, const char *name, int field)
 	FILE *p;
 
 	snprintf(cmd, sizeof(cmd), "%s --control %s stat %s", nullbctl_path(),
-		d->control, name);
+	    d->control, name);
 	p = popen(cmd, "r");
 	if (!p || !fgets(line, sizeof(line), p))
 		line[0] = 0;

@@ -5,8 +5,8 @@
 #include <string.h>
 
 static void
-record_option(struct recorded *r, uint32_t option, const void *data,
-	uint32_t len)
+record_option(
+    struct recorded *r, uint32_t option, const void *data, uint32_t len)
 {
 	uint8_t *p = r->bytes + r->len;
 
@@ -26,40 +26,40 @@ struct row {
 #define FAR (1ULL << 62)
 
 static const struct row rows[] = {
-	{0, CMD_WRITE, 0, 512, 0},
-	{0, CMD_READ, 0, 512, 0},
-	{CMD_FUA, CMD_WRITE, 4096, 700, 0},
-	{0, CMD_READ, 4000, 900, 0},
-	{0, CMD_FLUSH, 0, 0, 0},
-	{0, CMD_WRITE, 512, 64, 0},
-	{0, CMD_WRITE_ZEROES, 600, 100, 0},
-	{0, CMD_READ, 0, 1024, 0},
-	{0x40, CMD_WRITE, 0, 60, E_INVAL},
-	{0, CMD_READ, 300, 1, 0},
-	{0, CMD_READ, FAR, 512, E_INVAL},
-	{0, CMD_WRITE, FAR, 30, E_NOSPC},
-	{CMD_NO_HOLE, CMD_WRITE_ZEROES, 8192, 4096, 0},
-	{0, CMD_WRITE, 8191, 3, 0},
-	{0, CMD_WRITE, 8192, 1, 0},
-	{0, CMD_TRIM, 4096, 512, 0},
-	{0, CMD_READ, 4096, 1024, 0},
-	{0, 99, 0, 4096, E_INVAL},
-	{0, CMD_BLOCK_STATUS, 0, 4096, E_INVAL},
-	{CMD_DF, CMD_READ, 0, 512, E_INVAL},
-	{0, CMD_WRITE, 12 * KiB, 300, 0},
-	{0, CMD_READ, 12 * KiB - 100, 500, 0},
-	{0, CMD_READ, 0, 0, 0},
-	{0, CMD_WRITE, 100, 0, 0},
-	{CMD_FUA, CMD_FLUSH, 0, 0, 0},
-	{0, CMD_READ, 8000, 400, 0},
-	{0, CMD_DISC, 0, 0, 0},
+	{ 0, CMD_WRITE, 0, 512, 0 },
+	{ 0, CMD_READ, 0, 512, 0 },
+	{ CMD_FUA, CMD_WRITE, 4096, 700, 0 },
+	{ 0, CMD_READ, 4000, 900, 0 },
+	{ 0, CMD_FLUSH, 0, 0, 0 },
+	{ 0, CMD_WRITE, 512, 64, 0 },
+	{ 0, CMD_WRITE_ZEROES, 600, 100, 0 },
+	{ 0, CMD_READ, 0, 1024, 0 },
+	{ 0x40, CMD_WRITE, 0, 60, E_INVAL },
+	{ 0, CMD_READ, 300, 1, 0 },
+	{ 0, CMD_READ, FAR, 512, E_INVAL },
+	{ 0, CMD_WRITE, FAR, 30, E_NOSPC },
+	{ CMD_NO_HOLE, CMD_WRITE_ZEROES, 8192, 4096, 0 },
+	{ 0, CMD_WRITE, 8191, 3, 0 },
+	{ 0, CMD_WRITE, 8192, 1, 0 },
+	{ 0, CMD_TRIM, 4096, 512, 0 },
+	{ 0, CMD_READ, 4096, 1024, 0 },
+	{ 0, 99, 0, 4096, E_INVAL },
+	{ 0, CMD_BLOCK_STATUS, 0, 4096, E_INVAL },
+	{ CMD_DF, CMD_READ, 0, 512, E_INVAL },
+	{ 0, CMD_WRITE, 12 * KiB, 300, 0 },
+	{ 0, CMD_READ, 12 * KiB - 100, 500, 0 },
+	{ 0, CMD_READ, 0, 0, 0 },
+	{ 0, CMD_WRITE, 100, 0, 0 },
+	{ CMD_FUA, CMD_FLUSH, 0, 0, 0 },
+	{ 0, CMD_READ, 8000, 400, 0 },
+	{ 0, CMD_DISC, 0, 0, 0 },
 };
 
 void
 recorded_make(struct recorded *r, const char *export)
 {
-	static const uint16_t infos[] = {INFO_BLOCK_SIZE, INFO_NAME,
-		INFO_DESCRIPTION, INFO_EXPORT};
+	static const uint16_t infos[] = { INFO_BLOCK_SIZE, INFO_NAME,
+		INFO_DESCRIPTION, INFO_EXPORT };
 	uint8_t info[128], *payload = r->payload, *got = r->got;
 	uint32_t len;
 
@@ -89,8 +89,8 @@ recorded_make(struct recorded *r, const char *export)
 		op->length = rows[i].length;
 		op->cookie = i + 1;
 		op->got = got;
-		p = put_request(p, op->flags, op->type, op->cookie, op->offset,
-			op->length);
+		p = put_request(
+		    p, op->flags, op->type, op->cookie, op->offset, op->length);
 		if (op->type == CMD_WRITE) {
 			op->data = payload;
 			memcpy(p, payload, op->length);
@@ -137,7 +137,7 @@ recorded_apply(struct recorded *r, size_t n, uint8_t *region)
 			continue;
 		if (op->type == CMD_READ && op->answered)
 			assert_same(op->got, region + op->offset, op->length,
-				"a recorded read");
+			    "a recorded read");
 		if (op->type == CMD_WRITE)
 			memcpy(region + op->offset, op->data, op->length);
 		if (op->type == CMD_TRIM || op->type == CMD_WRITE_ZEROES)

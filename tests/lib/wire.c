@@ -37,7 +37,7 @@ now_ns(void)
 void
 sleep_ms(int ms)
 {
-	struct timespec ts = {ms / 1000, ms % 1000 * 1000000L};
+	struct timespec ts = { ms / 1000, ms % 1000 * 1000000L };
 
 	nanosleep(&ts, NULL);
 }
@@ -73,7 +73,8 @@ uint64_t
 wire_seed(void)
 {
 	const char *env = getenv("NULLB_SEED");
-	uint64_t seed = env ? strtoull(env, NULL, 0) : now_ns() / 1000 % 1000000;
+	uint64_t seed =
+	    env ? strtoull(env, NULL, 0) : now_ns() / 1000 % 1000000;
 
 	print_message("seed: NULLB_SEED=%llu\n", (unsigned long long)seed);
 	return seed;
@@ -115,7 +116,7 @@ assert_same(const void *got, const void *want, size_t n, const char *what)
 		wrong += g[k] != w[k];
 	wire_fail("%s: %zu of %zu bytes differ, the first at %zu: "
 		  "got 0x%02x, want 0x%02x",
-		what, wrong, n, i, g[i], w[i]);
+	    what, wrong, n, i, g[i], w[i]);
 }
 
 void
@@ -152,7 +153,7 @@ wire_new(int fd)
 static int
 connect_unix(const char *path)
 {
-	struct sockaddr_un sun = {.sun_family = AF_UNIX};
+	struct sockaddr_un sun = { .sun_family = AF_UNIX };
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	if (fd < 0 || strlen(path) >= sizeof(sun.sun_path))
@@ -225,7 +226,7 @@ wire_tcp(const char *host, int port)
 		close(fd);
 		if (now_ns() > end)
 			wire_fail("connect to %s port %d: %s", host, port,
-				strerror(errno));
+			    strerror(errno));
 		sleep_ms(5);
 	}
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
@@ -243,10 +244,10 @@ wire_free_port(const char *host)
 	if (fd < 0)
 		return -1;
 	if (!bind(fd, (struct sockaddr *)&ss, len) &&
-		!getsockname(fd, (struct sockaddr *)&ss, &len))
+	    !getsockname(fd, (struct sockaddr *)&ss, &len))
 		port = ss.ss_family == AF_INET6
-			       ? ntohs(((struct sockaddr_in6 *)&ss)->sin6_port)
-			       : ntohs(((struct sockaddr_in *)&ss)->sin_port);
+			   ? ntohs(((struct sockaddr_in6 *)&ss)->sin6_port)
+			   : ntohs(((struct sockaddr_in *)&ss)->sin_port);
 	close(fd);
 	return port;
 }
@@ -273,7 +274,7 @@ wire_close(struct wire *w)
 void
 wire_reset(struct wire *w)
 {
-	struct linger linger = {.l_onoff = 1, .l_linger = 0};
+	struct linger linger = { .l_onoff = 1, .l_linger = 0 };
 
 	setsockopt(w->fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
 	wire_close(w);
@@ -297,7 +298,7 @@ left_ms(uint64_t end_ns)
 static bool
 wait_for(struct wire *w, short events, uint64_t end_ns)
 {
-	struct pollfd p = {.fd = w->fd, .events = events};
+	struct pollfd p = { .fd = w->fd, .events = events };
 
 	return poll(&p, 1, left_ms(end_ns)) > 0;
 }
@@ -310,8 +311,8 @@ wire_try_send(struct wire *w, const void *data, size_t n, int ms)
 	size_t sent = 0;
 
 	while (sent < n) {
-		ssize_t k = send(w->fd, p + sent, n - sent,
-			MSG_NOSIGNAL | MSG_DONTWAIT);
+		ssize_t k = send(
+		    w->fd, p + sent, n - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
 
 		if (k > 0)
 			sent += (size_t)k;
@@ -330,7 +331,7 @@ wire_send(struct wire *w, const void *data, size_t n)
 
 	if (sent != n)
 		wire_fail("sent %zu of %zu bytes, then: %s", sent, n,
-			strerror(errno));
+		    strerror(errno));
 }
 
 void
@@ -373,7 +374,7 @@ wire_recv(struct wire *w, void *data, size_t n)
 
 	if (got != n)
 		wire_fail("expected %zu bytes, got %zu and then %s", n, got,
-			eof ? "the end" : "nothing more");
+		    eof ? "the end" : "nothing more");
 }
 
 void
@@ -385,7 +386,7 @@ wire_expect_eof(struct wire *w)
 
 	if (got)
 		wire_fail("expected the end, got %zu bytes (%02x %02x...)", got,
-			buf[0], buf[1]);
+		    buf[0], buf[1]);
 	if (!eof)
 		wire_fail("expected the end, but the connection stays open");
 }
@@ -399,7 +400,7 @@ wire_expect_silence(struct wire *w, int ms)
 
 	if (got || eof)
 		wire_fail("expected silence, got %zu bytes%s", got,
-			eof ? " and the end" : "");
+		    eof ? " and the end" : "");
 }
 
 /* ------------------------------------------------------------------ bytes */
@@ -453,7 +454,7 @@ put_option(uint8_t *p, uint32_t option, const void *data, uint32_t len)
 
 uint8_t *
 put_request(uint8_t *p, uint16_t flags, uint16_t type, uint64_t cookie,
-	uint64_t offset, uint32_t length)
+    uint64_t offset, uint32_t length)
 {
 	p = put16(put16(put32(p, MAGIC_REQUEST), flags), type);
 	return put32(put64(put64(p, cookie), offset), length);
@@ -517,8 +518,8 @@ wire_opt_reply(struct wire *w, uint32_t option, struct opt_reply *r)
 	r->type = get32(head + 12);
 	r->len = get32(head + 16);
 	if (r->option != option)
-		wire_fail("the reply names option 0x%x, not 0x%x", r->option,
-			option);
+		wire_fail(
+		    "the reply names option 0x%x, not 0x%x", r->option, option);
 	if (r->len > sizeof(r->data))
 		wire_fail("option 0x%x: a reply of %u bytes", option, r->len);
 	wire_recv(w, r->data, r->len);
@@ -529,11 +530,11 @@ static bool
 is_utf8(const uint8_t *p, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
-		unsigned more = p[i] < 0x80	       ? 0
-				: p[i] >> 5 == 6       ? 1
-				: p[i] >> 4 == 14      ? 2
-				: p[i] >> 3 == 30      ? 3
-						       : 9;
+		unsigned more = p[i] < 0x80       ? 0
+				: p[i] >> 5 == 6  ? 1
+				: p[i] >> 4 == 14 ? 2
+				: p[i] >> 3 == 30 ? 3
+						  : 9;
 
 		if (more == 9 || !p[i])
 			return false;
@@ -584,14 +585,13 @@ take_info(struct wire *w, const struct opt_reply *r)
 		w->pref = get32(p + 6);
 		w->max = get32(p + 10);
 		return;
-	default:
-		wire_fail("INFO type %u", get16(p));
+	default: wire_fail("INFO type %u", get16(p));
 	}
 }
 
 uint32_t
-wire_option_result(struct wire *w, uint32_t option, const void *data,
-	uint32_t len)
+wire_option_result(
+    struct wire *w, uint32_t option, const void *data, uint32_t len)
 {
 	struct opt_reply *r = xmalloc(sizeof(*r));
 	uint32_t type;
@@ -613,7 +613,7 @@ wire_option_result(struct wire *w, uint32_t option, const void *data,
 	if (type != REP_ACK && type < 0x80000000)
 		wire_fail("option 0x%x: a reply of type %u", option, type);
 	if (type != REP_ACK &&
-		(r->len > MAX_STRING || !is_utf8(r->data, r->len)))
+	    (r->len > MAX_STRING || !is_utf8(r->data, r->len)))
 		wire_fail("option 0x%x: the error's text is no text", option);
 	free(r);
 	return type;
@@ -630,7 +630,7 @@ wire_assert_options_in_step(struct wire *w)
 
 uint32_t
 wire_info(struct wire *w, uint32_t option, const char *name,
-	const uint16_t *infos, uint16_t nr_infos)
+    const uint16_t *infos, uint16_t nr_infos)
 {
 	uint8_t *data = xmalloc(6 + strlen(name) + 2u * nr_infos);
 	uint32_t len = put_info(data, name, infos, nr_infos);
@@ -642,8 +642,8 @@ wire_info(struct wire *w, uint32_t option, const char *name,
 	type = wire_option_result(w, option, data, len);
 	free(data);
 	if (type == REP_ACK && !(w->tx_flags & TX_HAS_FLAGS))
-		wire_fail("option %u: an ACK without a good INFO_EXPORT",
-			option);
+		wire_fail(
+		    "option %u: an ACK without a good INFO_EXPORT", option);
 	if (type != REP_ACK && w->tx_flags)
 		wire_fail("option %u: INFO_EXPORT before an error", option);
 	return type;
@@ -675,7 +675,7 @@ wire_open(struct daemon *d, const char *name, bool block_size)
 
 void
 wire_request(struct wire *w, uint16_t flags, uint16_t type, uint64_t cookie,
-	uint64_t offset, uint32_t length)
+    uint64_t offset, uint32_t length)
 {
 	uint8_t buf[REQUEST_SIZE];
 
@@ -686,8 +686,8 @@ wire_request(struct wire *w, uint16_t flags, uint16_t type, uint64_t cookie,
 static bool
 legal_error(uint32_t error)
 {
-	static const uint32_t legal[] = {0, E_PERM, E_IO, E_NOMEM, E_INVAL,
-		E_NOSPC, E_OVERFLOW, E_NOTSUP, E_SHUTDOWN};
+	static const uint32_t legal[] = { 0, E_PERM, E_IO, E_NOMEM, E_INVAL,
+		E_NOSPC, E_OVERFLOW, E_NOTSUP, E_SHUTDOWN };
 
 	for (size_t i = 0; i < sizeof(legal) / sizeof(*legal); i++)
 		if (error == legal[i])
@@ -717,7 +717,7 @@ wire_reply(struct wire *w, uint64_t cookie)
 	error = parse_reply(buf, &got);
 	if (got != cookie)
 		wire_fail("a reply with cookie 0x%llx instead of 0x%llx",
-			(unsigned long long)got, (unsigned long long)cookie);
+		    (unsigned long long)got, (unsigned long long)cookie);
 	return error;
 }
 
@@ -746,7 +746,7 @@ wire_write(struct wire *w, const void *data, uint64_t offset, uint32_t length)
 
 uint32_t
 wire_cmd(struct wire *w, uint16_t flags, uint16_t type, uint64_t offset,
-	uint32_t length)
+    uint32_t length)
 {
 	uint64_t cookie = w->next_cookie++;
 
@@ -776,7 +776,7 @@ wire_assert_served(struct wire *w, uint64_t offset)
 /* What arrives: a header, then perhaps the data of a read. */
 struct intake {
 	uint8_t head[REPLY_SIZE];
-	size_t have; /* of head */
+	size_t have;   /* of head */
 	struct op *op; /* whose data is being received */
 	size_t data;   /* how much of it came */
 	size_t answered;
@@ -792,7 +792,7 @@ intake_head(struct intake *in, struct op *ops, size_t n)
 
 	if (i >= n)
 		wire_fail("a reply to cookie 0x%llx, which was not sent",
-			(unsigned long long)cookie);
+		    (unsigned long long)cookie);
 	if (op->answered)
 		wire_fail("request %zu is answered twice", i);
 	if (op->type == CMD_DISC)
@@ -812,7 +812,7 @@ intake_receive(struct intake *in, struct wire *w, struct op *ops, size_t n)
 {
 	uint8_t *to = in->op ? in->op->got + in->data : in->head + in->have;
 	size_t want =
-		in->op ? in->op->length - in->data : REPLY_SIZE - in->have;
+	    in->op ? in->op->length - in->data : REPLY_SIZE - in->have;
 	ssize_t k = recv(w->fd, to, want, MSG_DONTWAIT);
 
 	if (k < 0 && (errno == EAGAIN || errno == EINTR))
@@ -848,8 +848,8 @@ batch_stream(struct wire *w, struct op *ops, size_t n, size_t *len)
 		op->cookie = w->next_cookie++;
 		op->answered = false;
 		op->error = 0;
-		p = put_request(p, op->flags, op->type, op->cookie, op->offset,
-			op->length);
+		p = put_request(
+		    p, op->flags, op->type, op->cookie, op->offset, op->length);
 		if (op->type == CMD_WRITE) {
 			memcpy(p, op->data, op->length);
 			p += op->length;
@@ -871,13 +871,13 @@ nr_expected(const struct op *ops, size_t n)
 void
 batch_run(struct wire *w, struct op *ops, size_t n, size_t piece)
 {
-	struct intake in = {0};
+	struct intake in = { 0 };
 	size_t len, sent = 0, expected = nr_expected(ops, n);
 	uint8_t *out = batch_stream(w, ops, n, &len);
 	uint64_t end = now_ns() + WIRE_TIMEOUT_MS * 1000000ULL;
 
 	while (sent < len || in.answered < expected || in.op) {
-		struct pollfd p = {.fd = w->fd, .events = POLLIN};
+		struct pollfd p = { .fd = w->fd, .events = POLLIN };
 		size_t k = len - sent;
 
 		if (sent < len)
@@ -885,28 +885,28 @@ batch_run(struct wire *w, struct op *ops, size_t n, size_t piece)
 		if (poll(&p, 1, left_ms(end)) <= 0)
 			wire_fail("a batch of %zu: after %d ms %zu of %zu bytes"
 				  " are sent, %zu of %zu are answered",
-				n, WIRE_TIMEOUT_MS, sent, len, in.answered,
-				expected);
+			    n, WIRE_TIMEOUT_MS, sent, len, in.answered,
+			    expected);
 		if (p.revents & (POLLIN | POLLHUP | POLLERR)) {
 			if (!intake_receive(&in, w, ops, n))
 				wire_fail("a batch of %zu: the end after %zu "
 					  "answers",
-					n, in.answered);
+				    n, in.answered);
 			end = now_ns() + WIRE_TIMEOUT_MS * 1000000ULL;
 		}
 		if (!(p.revents & POLLOUT))
 			continue;
 		if (piece && k > piece)
 			k = piece;
-		ssize_t m = send(w->fd, out + sent, k,
-			MSG_NOSIGNAL | MSG_DONTWAIT);
+		ssize_t m =
+		    send(w->fd, out + sent, k, MSG_NOSIGNAL | MSG_DONTWAIT);
 
 		if (m > 0) {
 			sent += (size_t)m;
 			end = now_ns() + WIRE_TIMEOUT_MS * 1000000ULL;
 		} else if (m < 0 && errno != EAGAIN && errno != EINTR) {
 			wire_fail("a batch of %zu: %s after %zu answers", n,
-				strerror(errno), in.answered);
+			    strerror(errno), in.answered);
 		}
 	}
 	free(out);
@@ -926,7 +926,7 @@ batch_send(struct wire *w, struct op *ops, size_t n)
 static size_t
 collect(struct wire *w, struct op *ops, size_t n, bool to_the_end, bool *eof)
 {
-	struct intake in = {0};
+	struct intake in = { 0 };
 	size_t expected = nr_expected(ops, n);
 	uint64_t end = now_ns() + WIRE_TIMEOUT_MS * 1000000ULL;
 
@@ -935,9 +935,8 @@ collect(struct wire *w, struct op *ops, size_t n, bool to_the_end, bool *eof)
 		if (!wait_for(w, POLLIN, end))
 			wire_fail("%zu of %zu requests are answered after %d ms"
 				  "%s",
-				in.answered, expected, WIRE_TIMEOUT_MS,
-				to_the_end ? ", and the connection is open"
-					   : "");
+			    in.answered, expected, WIRE_TIMEOUT_MS,
+			    to_the_end ? ", and the connection is open" : "");
 		if (!intake_receive(&in, w, ops, n)) {
 			if (in.have || in.op)
 				wire_fail("the end in the middle of a reply");
@@ -956,8 +955,8 @@ batch_collect(struct wire *w, struct op *ops, size_t n)
 	size_t answered = collect(w, ops, n, false, &eof);
 
 	if (eof)
-		wire_fail("the end after %zu answers to %zu requests", answered,
-			n);
+		wire_fail(
+		    "the end after %zu answers to %zu requests", answered, n);
 }
 
 size_t
@@ -973,9 +972,9 @@ batch_assert_ok(const struct op *ops, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		if (ops[i].type != CMD_DISC &&
-			(!ops[i].answered || ops[i].error))
+		    (!ops[i].answered || ops[i].error))
 			wire_fail("request %zu of %zu (command %u): %s %u", i,
-				n, ops[i].type,
-				ops[i].answered ? "error" : "not answered",
-				ops[i].error);
+			    n, ops[i].type,
+			    ops[i].answered ? "error" : "not answered",
+			    ops[i].error);
 }

@@ -23,15 +23,18 @@
 #include <cmocka.h>
 
 #define WIRE_TIMEOUT_MS 10000 /* of one receive or send */
-#define DAEMON_STOP_MS	5000  /* SIGTERM to exit */
+#define DAEMON_STOP_MS  5000  /* SIGTERM to exit */
 
-#define MAGIC_NBD	0x4e42444d41474943ULL
-#define MAGIC_IHAVEOPT	0x49484156454f5054ULL
+#define MAGIC_NBD       0x4e42444d41474943ULL
+#define MAGIC_IHAVEOPT  0x49484156454f5054ULL
 #define MAGIC_OPT_REPLY 0x0003e889045565a9ULL
-#define MAGIC_REQUEST	0x25609513u
-#define MAGIC_SIMPLE	0x67446698u
+#define MAGIC_REQUEST   0x25609513u
+#define MAGIC_SIMPLE    0x67446698u
 
-enum { HS_FIXED = 1, HS_NO_ZEROES = 2 };
+enum {
+	HS_FIXED = 1,
+	HS_NO_ZEROES = 2
+};
 
 enum {
 	TX_HAS_FLAGS = 1 << 0,
@@ -62,20 +65,25 @@ enum {
 	OPT_EXTENDED_HEADERS = 11,
 };
 
-#define REP_ACK		    1u
-#define REP_SERVER	    2u
-#define REP_INFO	    3u
-#define REP_ERR_UNSUP	    0x80000001u
-#define REP_ERR_POLICY	    0x80000002u
-#define REP_ERR_INVALID	    0x80000003u
-#define REP_ERR_PLATFORM    0x80000004u
-#define REP_ERR_TLS_REQD    0x80000005u
-#define REP_ERR_UNKNOWN	    0x80000006u
-#define REP_ERR_SHUTDOWN    0x80000007u
-#define REP_ERR_BLOCK_SIZE  0x80000008u
-#define REP_ERR_TOO_BIG	    0x80000009u
+#define REP_ACK            1u
+#define REP_SERVER         2u
+#define REP_INFO           3u
+#define REP_ERR_UNSUP      0x80000001u
+#define REP_ERR_POLICY     0x80000002u
+#define REP_ERR_INVALID    0x80000003u
+#define REP_ERR_PLATFORM   0x80000004u
+#define REP_ERR_TLS_REQD   0x80000005u
+#define REP_ERR_UNKNOWN    0x80000006u
+#define REP_ERR_SHUTDOWN   0x80000007u
+#define REP_ERR_BLOCK_SIZE 0x80000008u
+#define REP_ERR_TOO_BIG    0x80000009u
 
-enum { INFO_EXPORT, INFO_NAME, INFO_DESCRIPTION, INFO_BLOCK_SIZE };
+enum {
+	INFO_EXPORT,
+	INFO_NAME,
+	INFO_DESCRIPTION,
+	INFO_BLOCK_SIZE
+};
 
 enum {
 	CMD_READ,
@@ -108,20 +116,20 @@ enum {
 	E_SHUTDOWN = 108,
 };
 
-#define OPT_HEADER	 16u
+#define OPT_HEADER       16u
 #define OPT_REPLY_HEADER 20u
-#define REQUEST_SIZE	 28u
-#define REPLY_SIZE	 16u
-#define MAX_STRING	 4096u
-#define KiB		 1024u
-#define MiB		 (1024u * 1024u)
+#define REQUEST_SIZE     28u
+#define REPLY_SIZE       16u
+#define MAX_STRING       4096u
+#define KiB              1024u
+#define MiB              (1024u * 1024u)
 
 /* A row of a program's table of cases: the items of spec/nbd-protocol.md that
  * it checks, and what it checks as a sentence. */
-#define CASE(items, sentence, function)                                        \
-	{                                                                      \
-		.name = items ": " sentence, .test_func = function,            \
-		.teardown_func = wire_teardown                                 \
+#define CASE(items, sentence, function)                             \
+	{                                                           \
+		.name = items ": " sentence, .test_func = function, \
+		.teardown_func = wire_teardown                      \
 	}
 
 /* --------------------------------------------------------------- daemon.c */
@@ -131,9 +139,9 @@ struct daemon {
 	int status;  /* of waitpid, when pid is 0 */
 	bool shared; /* of the whole group: wire_teardown() lets it live */
 	char dir[72];
-	char sock[96];	  /* -U, if daemon_start() or the test says so */
+	char sock[96];    /* -U, if daemon_start() or the test says so */
 	char control[96]; /* --control, likewise */
-	char log[96];	  /* stdout and stderr */
+	char log[96];     /* stdout and stderr */
 	struct daemon *next;
 };
 
@@ -197,8 +205,8 @@ void wire_reset(struct wire *w); /* with RST, where there is one (TCP) */
 void wire_half_close(struct wire *w);
 int wire_teardown(void **state);
 int wire_free_port(const char *host); /* a port nobody listens on, or -1 */
-_Noreturn void wire_fail(const char *format, ...)
-	__attribute__((format(printf, 1, 2)));
+_Noreturn void
+wire_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 void wire_send(struct wire *w, const void *data, size_t n);
 /* In pieces of `piece` bytes, each a segment of its own as far as can be. */
@@ -220,13 +228,13 @@ uint8_t *put64(uint8_t *p, uint64_t v);
 uint16_t get16(const uint8_t *p);
 uint32_t get32(const uint8_t *p);
 uint64_t get64(const uint8_t *p);
-uint8_t *put_option(uint8_t *p, uint32_t option, const void *data,
-	uint32_t len);
+uint8_t *
+put_option(uint8_t *p, uint32_t option, const void *data, uint32_t len);
 uint8_t *put_request(uint8_t *p, uint16_t flags, uint16_t type, uint64_t cookie,
-	uint64_t offset, uint32_t length);
+    uint64_t offset, uint32_t length);
 /* The data of INFO and GO: its length. */
-uint32_t put_info(uint8_t *p, const char *name, const uint16_t *infos,
-	uint16_t nr_infos);
+uint32_t put_info(
+    uint8_t *p, const char *name, const uint16_t *infos, uint16_t nr_infos);
 
 /* Handshake. */
 struct opt_reply {
@@ -238,19 +246,19 @@ struct opt_reply {
 
 void wire_greeting(struct wire *w);
 void wire_flags(struct wire *w, uint32_t flags);
-void wire_option(struct wire *w, uint32_t option, const void *data,
-	uint32_t len);
+void
+wire_option(struct wire *w, uint32_t option, const void *data, uint32_t len);
 /* One reply; its magic and its option are checked. */
 void wire_opt_reply(struct wire *w, uint32_t option, struct opt_reply *r);
 /* Send an option and return the type of its final reply; what came before it
  * (SERVER, INFO) is passed over, but checked for its form. */
-uint32_t wire_option_result(struct wire *w, uint32_t option, const void *data,
-	uint32_t len);
+uint32_t wire_option_result(
+    struct wire *w, uint32_t option, const void *data, uint32_t len);
 /* The server still answers LIST as it should: the session is in step. */
 void wire_assert_options_in_step(struct wire *w);
 /* INFO or GO: the final reply's type; fills size, flags and block sizes. */
 uint32_t wire_info(struct wire *w, uint32_t option, const char *name,
-	const uint16_t *infos, uint16_t nr_infos);
+    const uint16_t *infos, uint16_t nr_infos);
 /* Greeting, both flags, GO: in transmission.  With block_size the client asks
  * for INFO_BLOCK_SIZE. */
 void wire_go(struct wire *w, const char *name, bool block_size);
@@ -258,15 +266,15 @@ struct wire *wire_open(struct daemon *d, const char *name, bool block_size);
 
 /* Transmission: one at a time. */
 void wire_request(struct wire *w, uint16_t flags, uint16_t type,
-	uint64_t cookie, uint64_t offset, uint32_t length);
+    uint64_t cookie, uint64_t offset, uint32_t length);
 /* The next simple reply's error; it has this cookie. */
 uint32_t wire_reply(struct wire *w, uint64_t cookie);
-uint32_t wire_read(struct wire *w, void *data, uint64_t offset,
-	uint32_t length);
-uint32_t wire_write(struct wire *w, const void *data, uint64_t offset,
-	uint32_t length);
+uint32_t
+wire_read(struct wire *w, void *data, uint64_t offset, uint32_t length);
+uint32_t
+wire_write(struct wire *w, const void *data, uint64_t offset, uint32_t length);
 uint32_t wire_cmd(struct wire *w, uint16_t flags, uint16_t type,
-	uint64_t offset, uint32_t length); /* not WRITE, READ only if it fails */
+    uint64_t offset, uint32_t length); /* not WRITE, READ only if it fails */
 /* A write of a new pattern at `offset` reads back: served, in step. */
 void wire_assert_served(struct wire *w, uint64_t offset);
 
@@ -278,7 +286,7 @@ struct op {
 	uint64_t offset;
 	uint32_t length;
 	const uint8_t *data; /* WRITE */
-	uint8_t *got;	     /* READ: where the data goes */
+	uint8_t *got;        /* READ: where the data goes */
 	uint64_t cookie;     /* given by the batch */
 	bool answered;
 	uint32_t error;
@@ -301,9 +309,9 @@ void batch_assert_ok(const struct op *ops, size_t n);
  * good and bad commands of every kind within RECORDED_REGION, then DISC.  To
  * be cut, fragmented and mutated.
  */
-#define RECORDED_REGION	 (16 * KiB)
+#define RECORDED_REGION  (16 * KiB)
 #define RECORDED_OPTIONS 8
-#define RECORDED_OPS	 40
+#define RECORDED_OPS     40
 
 struct recorded {
 	uint8_t bytes[16 * KiB];

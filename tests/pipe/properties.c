@@ -20,7 +20,7 @@
 
 #define MAX_QUEUES     2
 #define MAX_ROUND      24 /* bios in flight */
-#define MAX_IN_DRIVER       512
+#define MAX_IN_DRIVER  512
 #define DISK_BYTES     (4u << 20)
 #define ARENA_BYTES    (8u << 20) /* the payloads of a round */
 #define MAX_IO_SECTORS 600u
@@ -79,8 +79,11 @@ struct disk {
 	char *data;
 	/* what the driver saw */
 	uint64_t nr_requests;
-	uint64_t nr_bios; /* in them */
-	uint64_t nr_flushes;
+	uint64_t nr_bios;    /* in them */
+	uint64_t nr_flushes; /* begun */
+	uint64_t nr_flushed; /* done */
+	bool preflush_data;  /* some bio had both */
+	uint64_t nr_empty;   /* flushes that were submitted */
 	uint64_t sectors[STAT_NR];
 	/* what was submitted */
 	uint64_t submitted;
@@ -101,8 +104,9 @@ struct io {
 	uint8_t prio;
 	uint64_t pos;
 	uint64_t bytes;
-	char *memory;     /* NULL: none, or a read that has none */
-	uint64_t flushes; /* of the disk when it was submitted */
+	char *memory;          /* NULL: none, or a read that has none */
+	uint64_t flushes;      /* begun when it was submitted */
+	uint64_t flushes_then; /* begun when its data was done */
 	bool ended;
 	bool failed; /* a request that had part of it did */
 	int error;
@@ -375,8 +379,15 @@ static void
 complete(struct world *w, struct request *rq, enum completion how)
 {
 	struct disk *d = rq->hctx->queue->driver;
+	const struct bio *bio;
 
 	*tag_of(d, rq) = 0;
+	if (rq->op == REQ_OP_FLUSH)
+		d->nr_flushed++;
+	else
+		STAILQ_FOREACH(bio, &rq->bios, link) {
+			owner(bio)->flushes_then = d->nr_flushes;
+		}
 	switch (how) {
 	case SOFTIRQ: rq_complete_softirq(rq, w->cpu); break;
 	case AFTER:
@@ -384,6 +395,37 @@ complete(struct world *w, struct request *rq, enum completion how)
 		break;
 	default: rq_complete(rq, w->cpu, w->now); break;
 	}
+}
+
+/*
+ * Where a cache is: a flush has been done before the data of a PREFLUSH, and
+ * FUA is the device's if it can.
+ */
+static void
+check_flags(
+    const struct world *w, const struct disk *d, const struct request *rq)
+{
+	const struct io *io = owner(STAILQ_FIRST(&rq->bios));
+	bool fua = w->caches && io->flags & REQ_FUA;
+
+	HOLDS(!(rq->flags & REQ_PREFLUSH));
+	HOLDS(!!(rq->flags & REQ_FUA) == (fua && d->queue->conf.limits.fua));
+	if (w->caches && io->flags & REQ_PREFLUSH)
+		HOLDS(d->nr_flushed > io->flushes);
+}
+
+/* After it a flush has been sent that began late enough. */
+static void
+check_flushed(const struct io *io)
+{
+	const struct disk *d = io->disk;
+
+	if (io->failed || !io->world->caches)
+		return;
+	if (io->op == REQ_OP_FLUSH || io->flags & REQ_PREFLUSH)
+		HOLDS(d->nr_flushed > io->flushes);
+	if (io->flags & REQ_FUA && !d->queue->conf.limits.fua)
+		HOLDS(d->nr_flushed > io->flushes_then);
 }
 
 static struct world *world; /* the driver's */
@@ -394,7 +436,6 @@ driver_queue_rq(struct request *rq, struct cpu *cpu, uint64_t now)
 	struct disk *d = rq->hctx->queue->driver;
 	struct world *w = world;
 	enum completion how = w->completion;
-	struct bio *bio;
 	unsigned nr;
 
 	(void)now;
@@ -413,11 +454,7 @@ driver_queue_rq(struct request *rq, struct cpu *cpu, uint64_t now)
 		d->nr_requests++;
 		d->nr_bios += nr;
 		d->sectors[group_of(w, rq->op)] += rq->bytes >> SECTOR_SHIFT;
-		bio = STAILQ_FIRST(&rq->bios);
-		/* the flush comes first: as a request, or with this one */
-		if (w->caches && owner(bio)->flags & REQ_PREFLUSH)
-			HOLDS(rq->flags & REQ_PREFLUSH ||
-			      d->nr_flushes > owner(bio)->flushes);
+		check_flags(w, d, rq);
 		serve(w, d, rq);
 	}
 	if (how == ANY_WAY)
@@ -464,6 +501,7 @@ io_end(struct bio *bio, struct cpu *cpu, uint64_t now)
 	struct io *io = bio->priv;
 
 	HOLDS(now <= io->world->now);
+	check_flushed(io);
 	HOLDS(!io->ended);
 	io->ended = true;
 	io->error = bio->error;
@@ -712,6 +750,10 @@ random_io(struct world *w)
 	d->submitted_bytes[group_of(w, op)] += io->bytes;
 	w->nr_io++;
 	w->nr_ops[op]++;
+	if (op == REQ_OP_FLUSH)
+		d->nr_empty++;
+	else if (io->flags & REQ_PREFLUSH)
+		d->preflush_data = true;
 	return io;
 }
 
@@ -782,7 +824,7 @@ random_limits(struct world *w, struct limits *lim)
 		    (uint32_t)chance_between(c, 1, 40) * 8;
 	}
 	lim->write_cache = w->caches;
-	lim->fua = w->caches;
+	lim->fua = w->caches && chance_of(c, 50);
 }
 
 static void
@@ -847,8 +889,14 @@ check_disk(struct world *w, struct disk *d)
 		HOLDS(st.sectors[g] == d->submitted_bytes[g] / SECTOR_SIZE);
 	}
 	HOLDS(merges == d->nr_bios - d->nr_requests);
-	if (w->caches) /* flushes count as writes, too (6.2) */
+	if (w->profile->stat_fields == 17)
+		HOLDS(st.ios[STAT_FLUSH] == d->nr_flushes);
+	if (d->preflush_data) /* of which 6.2 does not say enough */
 		return;
+	if (w->caches) { /* an empty flush is a write, too (6.2) */
+		HOLDS(ios == d->nr_requests + d->nr_empty);
+		return;
+	}
 	HOLDS(bios + splits == ios + merges);
 	HOLDS(ios == d->nr_requests);
 	HOLDS(bios + splits == d->nr_bios);

@@ -1763,6 +1763,33 @@ shows_its_fields(void **state)
 	h_close(&h);
 }
 
+/* 2.5: a bio ends with its last piece, and with the first of their errors. */
+static void
+error_of_a_piece(void **state)
+{
+	struct queue_conf conf = h_conf(*state);
+	struct harness h;
+	unsigned i;
+
+	conf.limits.max_sectors = 8;
+	h_open(&h, &conf);
+	h.hold = true;
+	rw(&h, REQ_OP_WRITE, 0, 32);
+	assert_int_equal(h.nr_held, 4);
+	h.held[1]->error = -ENOSPC;
+	h.held[2]->error = -EIO;
+	for (i = 0; i < 4; i++) {
+		assert_int_equal(h.nr_ended, 0);
+		rq_complete(h.held[i], h.cpu, h.now);
+		cpu_run(h.cpu, h.now);
+	}
+	h.nr_held = 0;
+	assert_int_equal(h.nr_ended, 1);
+	assert_int_equal(h.error, -ENOSPC);
+	expect_counts(&h, STAT_WRITE, 4, 0); /* failed ones count (6.2) */
+	h_close(&h);
+}
+
 /* A disk may go while a cpu still means to look at it again. */
 static void
 queue_goes(void **state)
@@ -1882,6 +1909,8 @@ static const struct example examples[] = {
 	{ "6.2 times a request from its first bio on", times_a_request },
 	{ "6.2 times what the driver has as its age did", times_the_driver },
 	{ "6.1 shows as many fields as its age has", shows_its_fields },
+	{ "2.5 ends a bio with the first error of its pieces",
+	    error_of_a_piece },
 	{ "frees a disk that a cpu means to look at again", queue_goes },
 	{ "3.2 merges neither reads with writes nor overlaps", never_merged },
 	{}

@@ -84,7 +84,7 @@ a_reader_that_came_later_holds_nothing_back(void **state)
 
 #define NR_READERS 2u
 #define NR_THINGS  4u
-#define NR_SWAPS   2000u
+#define NR_SWAPS   500u
 
 struct thing {
 	_Atomic bool alive;

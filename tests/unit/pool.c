@@ -71,11 +71,11 @@ test_keeps_little(void **state)
 	}
 	assert_true(p->chunk_bytes <= 32 << 20);
 	for (i = 0; i < 20000; i++)
-		obj[i] = pool_get(p, POOL_SMALL);
+		obj[i] = pool_get(p, POOL_TABLE);
 	for (i = 0; i < 20000; i++)
-		pool_put(p, POOL_SMALL, obj[i]);
-	assert_true(p->free[POOL_SMALL].nr * sizeof(struct small) <=
-		    (4 << 20) + sizeof(struct small));
+		pool_put(p, POOL_TABLE, obj[i]);
+	assert_true(p->free[POOL_TABLE].nr * sizeof(struct table) <=
+		    (4 << 20) + sizeof(struct table));
 	nbd_pool_free(p);
 }
 

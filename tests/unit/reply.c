@@ -44,21 +44,21 @@ test_pinned(void **state)
 
 	(void)state;
 	c->deaf = true;
-	client_request(c, NBD_CMD_READ, 0, 1, 0, 4096);
+	client_request(c, NBD_CMD_READ, 0, 1, 0, NBD_READ_COPY);
 	assert_int_equal(c->fake.nr_pinned, 1);
 	assert_int_equal(nbd_in_flight(c->session), 0);
-	client_request(c, NBD_CMD_READ, 0, 2, 0, 4095);
+	client_request(c, NBD_CMD_READ, 0, 2, 0, NBD_READ_COPY - 1);
 	assert_int_equal(c->fake.nr_pinned, 1);
 	assert_int_equal(nbd_out(c->session, iov, 64), 3);
 	assert_int_equal(iov[0].iov_len, 16);
-	assert_int_equal(iov[1].iov_len, 4096);
-	assert_int_equal(iov[2].iov_len, 16 + 4095);
-	nbd_sent(c->session, 16 + 4095);
+	assert_int_equal(iov[1].iov_len, NBD_READ_COPY);
+	assert_int_equal(iov[2].iov_len, 16 + NBD_READ_COPY - 1);
+	nbd_sent(c->session, 16 + NBD_READ_COPY - 1);
 	assert_int_equal(c->fake.nr_pinned, 1);
 	nbd_sent(c->session, 1);
 	assert_int_equal(c->fake.nr_pinned, 0);
 	assert_true(c->session->held > 0);
-	nbd_sent(c->session, 16 + 4095);
+	nbd_sent(c->session, 16 + NBD_READ_COPY - 1);
 	assert_int_equal(c->session->held, 0);
 	assert_int_equal(nbd_out(c->session, iov, 64), 0);
 	client_free(c);

@@ -1008,6 +1008,35 @@ work(void *arg)
 	return NULL;
 }
 
+/* All want the same two pages: some write in place, some in a copy. */
+static void *
+fight(void *arg)
+{
+	struct worker *w = arg;
+	struct store *s = w->crowd->s;
+	uint64_t pos = COMMON + w->cpu->id * STRIPE;
+	char data[STRIPE];
+	unsigned i;
+
+	for (i = 0; i < 3 * NR_STEPS; i++) {
+		turn(w->cpu);
+		memset(w->own[0], (int)(i % 255 + 1), STRIPE);
+		expect(w, store_write(s, w->cpu, pos, w->own[0], STRIPE) == 0);
+		store_read(s, w->cpu, pos, data, STRIPE);
+		expect(w, memcmp(data, w->own[0], STRIPE) == 0);
+
+		let_go(w, &w->private);
+		if (i % 2 != 0)
+			continue;
+		w->private.nr = store_pin(
+		    s, w->cpu, pos, STRIPE, w->private.iov, 5, &w->private.len);
+		memcpy(w->private.want, w->own[0], STRIPE);
+	}
+	let_go(w, &w->private);
+	rest(w->crowd->p, w->cpu);
+	return NULL;
+}
+
 static void
 check_accounts(struct crowd *c)
 {
@@ -1033,47 +1062,74 @@ check_accounts(struct crowd *c)
 	assert_int_equal(store_memory(c->s), nr_pages * PAGE_SIZE);
 }
 
-static void
-many_cpus_at_once_lose_no_byte(void **state)
+/* Let them all do it.  The store stays, for a look at what they left. */
+static struct worker *
+crowd_run(struct crowd *c, uint64_t size, void *(*job)(void *))
 {
 	struct worker *w = calloc(NR_THREADS, sizeof(*w));
-	struct crowd c = {};
 	pthread_t thread[NR_THREADS];
-	char data[STRIPE];
-	unsigned i, stripe;
+	unsigned i;
 
-	(void)state;
 	assert_non_null(w);
-	c.m = host_new(NR_THREADS);
-	c.p = page_pool_new(c.m, 0);
-	c.s = store_new(c.p, COMMON + PRIVATE, 512, 0);
+	*c = (struct crowd){ .m = host_new(NR_THREADS) };
+	c->p = page_pool_new(c->m, 0);
+	c->s = store_new(c->p, size, 512, 0);
 	for (i = 0; i < NR_THREADS; i++) {
-		w[i].crowd = &c;
-		w[i].cpu = &c.m->cpu[i];
+		w[i].crowd = c;
+		w[i].cpu = &c->m->cpu[i];
 		w[i].rnd = 1000 + i;
-		pthread_create(&thread[i], NULL, work, &w[i]);
+		pthread_create(&thread[i], NULL, job, &w[i]);
 	}
 	for (i = 0; i < NR_THREADS; i++)
 		pthread_join(thread[i], NULL);
-	assert_int_equal(c.nr_errors, 0);
+	assert_int_equal(c->nr_errors, 0);
+	turn(c->m->cpu);
+	return w;
+}
 
-	turn(c.m->cpu);
+/* Nothing is left in the store. */
+static void
+crowd_free(struct crowd *c, struct worker *w)
+{
+	assert_int_equal(store_memory(c->s), 0);
+	assert_int_equal(store_blocks(c->s), 0);
+	store_free(c->s, c->m->cpu);
+	rest(c->p, c->m->cpu);
+	assert_int_equal(page_pool_used(c->p), 0);
+	page_pool_free(c->p);
+	host_free(c->m);
+	free(w);
+}
+
+static void
+many_cpus_at_once_lose_no_byte(void **state)
+{
+	struct crowd c;
+	struct worker *w = crowd_run(&c, COMMON + PRIVATE, work);
+	char data[STRIPE];
+	unsigned i;
+
+	(void)state;
 	for (i = 0; i < NR_THREADS * NR_STRIPES; i++) {
-		stripe = i / NR_THREADS;
 		store_read(c.s, c.m->cpu, COMMON + i * STRIPE, data, STRIPE);
 		assert_memory_equal(
-		    data, w[i % NR_THREADS].own[stripe], STRIPE);
+		    data, w[i % NR_THREADS].own[i / NR_THREADS], STRIPE);
 	}
 	check_accounts(&c);
 	assert_int_equal(store_discard(c.s, c.m->cpu, 0, COMMON + PRIVATE), 0);
-	assert_int_equal(store_memory(c.s), 0);
-	assert_int_equal(store_blocks(c.s), 0);
-	store_free(c.s, c.m->cpu);
-	rest(c.p, c.m->cpu);
-	assert_int_equal(page_pool_used(c.p), 0);
-	page_pool_free(c.p);
-	host_free(c.m);
-	free(w);
+	crowd_free(&c, w);
+}
+
+static void
+many_cpus_in_one_page_lose_no_byte(void **state)
+{
+	struct crowd c;
+	struct worker *w = crowd_run(&c, COMMON + PRIVATE, fight);
+
+	(void)state;
+	check_accounts(&c);
+	assert_int_equal(store_discard(c.s, c.m->cpu, 0, COMMON + PRIVATE), 0);
+	crowd_free(&c, w);
 }
 
 /*
@@ -1114,33 +1170,11 @@ come_and_go(void *arg)
 static void
 branches_come_and_go_under_many_cpus(void **state)
 {
-	struct worker *w = calloc(NR_THREADS, sizeof(*w));
-	struct crowd c = {};
-	pthread_t thread[NR_THREADS];
-	unsigned i;
+	struct crowd c;
+	struct worker *w = crowd_run(&c, STORE_MAX_SIZE, come_and_go);
 
 	(void)state;
-	assert_non_null(w);
-	c.m = host_new(NR_THREADS);
-	c.p = page_pool_new(c.m, 0);
-	c.s = store_new(c.p, STORE_MAX_SIZE, 512, 0);
-	for (i = 0; i < NR_THREADS; i++) {
-		w[i].crowd = &c;
-		w[i].cpu = &c.m->cpu[i];
-		w[i].rnd = 1000 + i;
-		pthread_create(&thread[i], NULL, come_and_go, &w[i]);
-	}
-	for (i = 0; i < NR_THREADS; i++)
-		pthread_join(thread[i], NULL);
-	assert_int_equal(c.nr_errors, 0);
-	assert_int_equal(store_memory(c.s), 0);
-	assert_int_equal(store_blocks(c.s), 0);
-	rest(c.p, c.m->cpu);
-	assert_int_equal(page_pool_used(c.p), 0);
-	store_free(c.s, c.m->cpu);
-	page_pool_free(c.p);
-	host_free(c.m);
-	free(w);
+	crowd_free(&c, w);
 }
 
 int
@@ -1174,6 +1208,7 @@ main(void)
 		cmocka_unit_test(
 		    reading_what_was_never_written_takes_no_memory),
 		cmocka_unit_test(many_cpus_at_once_lose_no_byte),
+		cmocka_unit_test(many_cpus_in_one_page_lose_no_byte),
 		cmocka_unit_test(branches_come_and_go_under_many_cpus),
 	};
 

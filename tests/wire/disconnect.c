@@ -20,7 +20,7 @@
 static struct daemon *nullbd;
 static int port;
 
-static const char *const devices[] = {"none", "soft", "timer"};
+static const char *const devices[] = { "none", "soft", "timer" };
 
 static int
 start(void **state)
@@ -31,13 +31,13 @@ start(void **state)
 	port = wire_free_port("127.0.0.1");
 	snprintf(text, sizeof(text), "%d", port);
 	nullbd = daemon_start("-p", text, "-a", "127.0.0.1", "--workers", "2",
-		"none:size=256M,memory_backed=1,irqmode=0",
-		"soft:size=256M,memory_backed=1,irqmode=1",
-		"timer:size=256M,memory_backed=1,irqmode=2,"
-		"completion_nsec=20000000",
-		"one:size=64M,memory_backed=1,irqmode=2,hw_queue_depth=1,"
-		"completion_nsec=1000000",
-		"null:size=250G", NULL);
+	    "none:size=256M,memory_backed=1,irqmode=0",
+	    "soft:size=256M,memory_backed=1,irqmode=1",
+	    "timer:size=256M,memory_backed=1,irqmode=2,"
+	    "completion_nsec=20000000",
+	    "one:size=64M,memory_backed=1,irqmode=2,hw_queue_depth=1,"
+	    "completion_nsec=1000000",
+	    "null:size=250G", NULL);
 	nullbd->shared = true;
 	return 0;
 }
@@ -88,16 +88,17 @@ static void
 nothing_in_flight(void)
 {
 	uint64_t end = now_ns() + 3000000000;
-	static const char *const all[] = {"none", "soft", "timer", "one",
-		"null"};
+	static const char *const all[] = { "none", "soft", "timer", "one",
+		"null" };
 
 	for (size_t i = 0; i < NR(all); i++) {
 		long long n;
 
 		while ((n = daemon_stat(nullbd, all[i], 9)) != 0) {
+			daemon_assert_alive(nullbd);
 			if (now_ns() > end)
 				wire_fail("%s: %lld requests are in flight",
-					all[i], n);
+				    all[i], n);
 			sleep_ms(20);
 		}
 	}
@@ -126,7 +127,7 @@ disc_waits_for_what_is_in_flight(void **state)
 		w = open_any(name, d & 1);
 		for (size_t i = 1; i < 64; i += 2) {
 			assert_int_equal(
-				wire_read(w, check, ops[i].offset, 4096), 0);
+			    wire_read(w, check, ops[i].offset, 4096), 0);
 			assert_same(check, ops[i].data, 4096, "before DISC");
 		}
 		wire_close(w);
@@ -142,8 +143,9 @@ disc_takes_any_form(void **state)
 		uint16_t flags;
 		uint64_t offset;
 		uint32_t length;
-	} forms[] = {{0, 0, 0}, {1, 0, 0}, {0xffff, 0, 0}, {0x40, 0, 0},
-		{0, 1, 1}, {0, ~0ULL, ~0u}, {0xffff, 1ULL << 63, 512}};
+	} forms[] = { { 0, 0, 0 }, { 1, 0, 0 }, { 0xffff, 0, 0 },
+		{ 0x40, 0, 0 }, { 0, 1, 1 }, { 0, ~0ULL, ~0u },
+		{ 0xffff, 1ULL << 63, 512 } };
 
 	(void)state;
 	for (size_t i = 0; i < NR(forms); i++) {
@@ -151,7 +153,7 @@ disc_takes_any_form(void **state)
 
 		wire_assert_served(w, 0);
 		wire_request(w, forms[i].flags, CMD_DISC, 1, forms[i].offset,
-			forms[i].length);
+		    forms[i].length);
 		wire_expect_eof(w);
 		wire_close(w);
 	}
@@ -219,7 +221,9 @@ half_closed_clients_get_their_answers(void **state)
 static void
 half_closed_with_a_backlog(void **state)
 {
-	enum { N = 3000 };
+	enum {
+		N = 3000
+	};
 	struct op *ops = calloc(N, sizeof(*ops));
 	uint8_t *got = xmalloc(N * 4096);
 
@@ -306,8 +310,8 @@ half_closed_while_negotiating(void **state)
 
 /* In the payload of a write of `length`, after `part` bytes of it. */
 static void
-cut_in_payload(const char *name, bool tcp, int how, uint32_t length,
-	uint32_t part)
+cut_in_payload(
+    const char *name, bool tcp, int how, uint32_t length, uint32_t part)
 {
 	struct wire *other = wire_open(nullbd, name, false);
 	uint8_t *keep = xmalloc(length), *got = xmalloc(length);
@@ -338,17 +342,17 @@ cut_in_payload(const char *name, bool tcp, int how, uint32_t length,
 static void
 a_partial_write_is_not_applied(void **state)
 {
-	static const uint32_t lengths[] = {512, 4096, 65536, 200000, 1 * MiB,
-		8 * MiB};
+	static const uint32_t lengths[] = { 512, 4096, 65536, 200000, 1 * MiB,
+		8 * MiB };
 
 	(void)state;
 	for (size_t i = 0; i < NR(lengths); i++) {
 		uint32_t n = lengths[i];
-		const uint32_t parts[] = {0, 1, 511, n / 2, n - 512, n - 1};
+		const uint32_t parts[] = { 0, 1, 511, n / 2, n - 512, n - 1 };
 
 		for (size_t k = 0; k < NR(parts); k++)
 			cut_in_payload(devices[(i + k) % 3], k & 1,
-				(int)(i + k) % 3, n, parts[k]);
+			    (int)(i + k) % 3, n, parts[k]);
 	}
 }
 
@@ -373,7 +377,7 @@ a_killed_client_is_forgotten(void **state)
 		pid = fork();
 		if (!pid) {
 			struct wire *w = open_any("soft", i & 1);
-			uint8_t junk[512] = {1};
+			uint8_t junk[512] = { 1 };
 
 			for (uint64_t k = 0; k < 100; k++)
 				wire_request(w, 0, CMD_READ, k, 0, 65536);
@@ -422,8 +426,8 @@ leaves_with_all_it_may_have_in_flight(void **state)
 {
 	static const struct {
 		uint32_t n, length;
-	} kinds[] = {{1, 64 * MiB}, {64, 1 * MiB}, {65, 1 * MiB},
-		{1000, 128 * KiB}, {1100, 512}};
+	} kinds[] = { { 1, 64 * MiB }, { 64, 1 * MiB }, { 65, 1 * MiB },
+		{ 1000, 128 * KiB }, { 1100, 512 } };
 	uint8_t *buf = xmalloc(1100 * REQUEST_SIZE);
 	unsigned fds = daemon_fds(nullbd);
 
@@ -435,7 +439,7 @@ leaves_with_all_it_may_have_in_flight(void **state)
 
 			for (uint32_t r = 0; r < kinds[k].n; r++)
 				p = put_request(p, 0, CMD_READ, r,
-					r % 128ull * MiB, kinds[k].length);
+				    r % 128ull * MiB, kinds[k].length);
 			wire_send(w, buf, (size_t)(p - buf));
 			sleep_ms(5);
 			if (i < 3)
@@ -530,7 +534,10 @@ flood(struct wire *w, const void *pattern, size_t n, size_t most)
 static void
 a_client_that_does_not_read_is_bounded(void **state)
 {
-	enum { N = 6, BATCH = 64 };
+	enum {
+		N = 6,
+		BATCH = 64
+	};
 	struct wire *other = wire_open(nullbd, "none", false);
 	struct wire *w[N];
 	uint8_t *data = xmalloc(1 * MiB), *buf, *p;
@@ -560,8 +567,8 @@ a_client_that_does_not_read_is_bounded(void **state)
 	}
 	/* nbd.h: 64 MiB in flight a connection, and some for its buffers */
 	if (!daemon_sanitized(nullbd))
-		assert_in_range(daemon_rss(nullbd), 0,
-			rss + N * (64ull + 16) * MiB);
+		assert_in_range(
+		    daemon_rss(nullbd), 0, rss + N * (64ull + 16) * MiB);
 	/* pinned pages are replaced, not waited for; memory stays bounded */
 	for (uint64_t i = 0; i < 64; i++) {
 		fill(data, 1 * MiB, i + 1000);
@@ -569,7 +576,7 @@ a_client_that_does_not_read_is_bounded(void **state)
 	}
 	if (!daemon_sanitized(nullbd))
 		assert_in_range(daemon_rss(nullbd), 0,
-			rss + N * (64ull + 16) * MiB + 128 * MiB);
+		    rss + N * (64ull + 16) * MiB + 128 * MiB);
 	for (int i = 0; i < N; i++)
 		wire_close(w[i]);
 	daemon_settle(nullbd, fds);
@@ -606,13 +613,15 @@ unread_errors_are_bounded(void **state)
 static void
 a_late_reader_gets_everything(void **state)
 {
-	enum { N = 200 };
+	enum {
+		N = 200
+	};
 	uint8_t *want = xmalloc(4 * MiB), *got = xmalloc(N * 256ul * KiB);
 
 	(void)state;
 	fill(want, 4 * MiB, 3);
 	for (int d = 0; d < 4; d++) {
-		struct op ops[N] = {{0}};
+		struct op ops[N] = { { 0 } };
 		struct wire *w = open_any(devices[d % 3], d & 1);
 
 		assert_int_equal(wire_write(w, want, 0, 4 * MiB), 0);
@@ -628,7 +637,7 @@ a_late_reader_gets_everything(void **state)
 		batch_assert_ok(ops, N);
 		for (uint32_t i = 0; i < N; i++)
 			assert_same(ops[i].got, want + ops[i].offset, 256 * KiB,
-				"read late");
+			    "read late");
 		wire_assert_served(w, 0);
 		wire_close(w);
 	}
@@ -640,7 +649,9 @@ a_late_reader_gets_everything(void **state)
 static void
 promised_payloads_cost_little(void **state)
 {
-	enum { N = 32 };
+	enum {
+		N = 32
+	};
 	struct wire *other = wire_open(nullbd, "none", false);
 	uint64_t rss = daemon_rss(nullbd);
 	struct wire *w[N];
@@ -700,42 +711,43 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		CASE("N156", "DISC waits for the answers of what is in flight",
-			disc_waits_for_what_is_in_flight),
+		    disc_waits_for_what_is_in_flight),
 		CASE("N156 N157", "DISC closes whatever its fields say",
-			disc_takes_any_form),
+		    disc_takes_any_form),
 		CASE("N158", "nothing behind DISC is looked at",
-			nothing_behind_disc_is_looked_at),
+		    nothing_behind_disc_is_looked_at),
 		CASE("N164", "a half-closed client gets its answers",
-			half_closed_clients_get_their_answers),
+		    half_closed_clients_get_their_answers),
 		CASE("N164", "and so it does with a backlog",
-			half_closed_with_a_backlog),
+		    half_closed_with_a_backlog),
 		CASE("N163 N164", "half closed in the middle of a write",
-			half_closed_in_the_middle),
+		    half_closed_in_the_middle),
 		CASE("N8 N164", "half closed while negotiating",
-			half_closed_while_negotiating),
+		    half_closed_while_negotiating),
 		CASE("N163", "a partial write is not applied",
-			a_partial_write_is_not_applied),
+		    a_partial_write_is_not_applied),
 		CASE("N163", "a client that was killed is forgotten",
-			a_killed_client_is_forgotten),
+		    a_killed_client_is_forgotten),
 		CASE("N163", "replies may be left unread", replies_left_unread),
-		CASE("N163 N165", "a client leaves with all it may have in flight",
-			leaves_with_all_it_may_have_in_flight),
+		CASE("N163 N165",
+		    "a client leaves with all it may have in flight",
+		    leaves_with_all_it_may_have_in_flight),
 		CASE("N163", "a dead client gives its tags back",
-			a_dead_client_gives_its_tags_back),
+		    a_dead_client_gives_its_tags_back),
 		CASE("N8 N163", "2000 comings and goings leave nothing behind",
-			comings_and_goings),
+		    comings_and_goings),
 		CASE("N165", "a client that does not read is bounded",
-			a_client_that_does_not_read_is_bounded),
+		    a_client_that_does_not_read_is_bounded),
 		CASE("N165", "errors that are not read are bounded",
-			unread_errors_are_bounded),
+		    unread_errors_are_bounded),
 		CASE("N165", "who reads late gets everything",
-			a_late_reader_gets_everything),
+		    a_late_reader_gets_everything),
 		CASE("N165 N89", "promised payloads cost little",
-			promised_payloads_cost_little),
+		    promised_payloads_cost_little),
 		CASE("N165 N110", "slow writers harm nobody",
-			a_slow_writer_harms_nobody),
+		    a_slow_writer_harms_nobody),
 		CASE("N165", "urgent data harms nobody else",
-			urgent_data_harms_nobody),
+		    urgent_data_harms_nobody),
 	};
 
 	return cmocka_run_group_tests_name("disconnect", tests, start, stop);

@@ -87,10 +87,11 @@ while read -r rw depth jobs irq bs kernel; do
 	device="nullb0:size=${size}M,memory_backed=1,discard=1"
 	device+=",irqmode=$irq,completion_nsec=20000,kernel=$kernel"
 	start_nullbd "$device"
-	if ! fio --name=checked --ioengine=nbd --uri="$(uri "")" --rw="$rw" \
-		--bs="$bs" --iodepth="$depth" --numjobs="$jobs" --size=25% \
-		--offset_increment=25% --verify=crc32c --verify_fatal=1 \
-		--do_verify=1 --randseed="$seed" --group_reporting \
+	if ! (cd "$tmp" && fio --name=checked --ioengine=nbd \
+		--uri="$(uri "")" --rw="$rw" --bs="$bs" --iodepth="$depth" \
+		--numjobs="$jobs" --size=25% --offset_increment=25% \
+		--verify=crc32c --verify_fatal=1 --do_verify=1 \
+		--verify_state_save=0 --randseed="$seed" --group_reporting) \
 		>"$tmp/fio" 2>&1 </dev/null; then
 		cat "$tmp/fio" >&2
 		fail "fio $rw, depth $depth, $jobs jobs, bs $bs on $device"

@@ -29,10 +29,10 @@ start(void **state)
 	port = wire_free_port("127.0.0.1");
 	snprintf(text, sizeof(text), "%d", port);
 	nullbd = daemon_start("-p", text, "-a", "127.0.0.1",
-		"nullb0:size=64M,memory_backed=1,discard=1",
-		"timer:size=64M,memory_backed=1,discard=1,irqmode=2,"
-		"completion_nsec=20000",
-		"second:size=1M", NULL);
+	    "nullb0:size=64M,memory_backed=1,discard=1",
+	    "timer:size=64M,memory_backed=1,discard=1,irqmode=2,"
+	    "completion_nsec=20000",
+	    "second:size=1M", NULL);
 	nullbd->shared = true;
 	return 0;
 }
@@ -71,8 +71,8 @@ record(const char *export)
 			wire_opt_reply(w, rec.option[i], r);
 			if (n + OPT_REPLY_HEADER + r->len > MAX_REPLIES)
 				abort();
-			uint8_t *p = put32(put64(replies + n, MAGIC_OPT_REPLY),
-				r->option);
+			uint8_t *p = put32(
+			    put64(replies + n, MAGIC_OPT_REPLY), r->option);
 			p = put32(put32(p, r->type), r->len);
 			memcpy(p, r->data, r->len);
 			n += OPT_REPLY_HEADER + r->len;
@@ -102,8 +102,8 @@ check_answers(struct wire *w, size_t len, bool all)
 		rec.ops[i].answered = false;
 	if (options < rec.nr_options) {
 		if (wire_drain(w, &junk, 1, WIRE_TIMEOUT_MS, &eof) || !eof)
-			wire_fail("cut after %zu: no end, or more than that",
-				len);
+			wire_fail(
+			    "cut after %zu: no end, or more than that", len);
 		return;
 	}
 	answered = batch_collect_eof(w, rec.ops, rec.nr_ops);
@@ -111,17 +111,17 @@ check_answers(struct wire *w, size_t len, bool all)
 		struct op *op = &rec.ops[i];
 
 		if (op->answered && i >= ops)
-			wire_fail("cut after %zu: request %zu is answered", len,
-				i);
+			wire_fail(
+			    "cut after %zu: request %zu is answered", len, i);
 		if (op->type == CMD_DISC || i >= ops)
 			continue;
 		if (all && !op->answered)
 			wire_fail("cut after %zu: request %zu is not answered "
 				  "(%zu of %zu are)",
-				len, i, answered, ops);
+			    len, i, answered, ops);
 		if (op->answered && op->error != rec.want_error[i])
 			wire_fail("request %zu: error %u, want %u", i,
-				op->error, rec.want_error[i]);
+			    op->error, rec.want_error[i]);
 	}
 }
 
@@ -156,7 +156,7 @@ fragmented(const char *export, bool tcp, size_t piece, unsigned pause_us)
 	w = connection(tcp);
 	for (size_t i = 0; i < rec.len; i += piece) {
 		wire_send(w, rec.bytes + i,
-			rec.len - i < piece ? rec.len - i : piece);
+		    rec.len - i < piece ? rec.len - i : piece);
 		if (pause_us)
 			usleep(pause_us);
 	}
@@ -271,16 +271,17 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		CASE("N7 N18 N110", "a session that comes a byte at a time",
-			one_byte_at_a_time),
+		    one_byte_at_a_time),
 		CASE("N18 N110 N156", "a session in pieces of every size",
-			pieces_of_every_size),
+		    pieces_of_every_size),
 		CASE("N18 N110 N156", "a session in two pieces, cut anywhere",
-			two_pieces_cut_anywhere),
-		CASE("N163 N164", "cut anywhere and half closed: what was whole"
-				  " is answered, the rest not done",
-			cut_anywhere_half_closed),
+		    two_pieces_cut_anywhere),
+		CASE("N163 N164",
+		    "cut anywhere and half closed: what was whole"
+		    " is answered, the rest not done",
+		    cut_anywhere_half_closed),
 		CASE("N8 N163", "cut anywhere and closed: nothing is left",
-			cut_anywhere_closed),
+		    cut_anywhere_closed),
 	};
 
 	return cmocka_run_group_tests_name("fragments", tests, start, stop);

@@ -23,7 +23,7 @@ start(void **state)
 	port = wire_free_port("127.0.0.1");
 	snprintf(text, sizeof(text), "%d", port);
 	nullbd = daemon_start("-p", text, "-a", "127.0.0.1",
-		"nullb0:size=64M,memory_backed=1", NULL);
+	    "nullb0:size=64M,memory_backed=1", NULL);
 	nullbd->shared = true;
 	return 0;
 }
@@ -111,8 +111,8 @@ serves_plain_newstyle(void **state)
 static void
 plain_newstyle_never_hangs(void **state)
 {
-	static const uint32_t options[] = {OPT_LIST, OPT_INFO, OPT_GO,
-		OPT_ABORT, OPT_STARTTLS, 99};
+	static const uint32_t options[] = { OPT_LIST, OPT_INFO, OPT_GO,
+		OPT_ABORT, OPT_STARTTLS, 99 };
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(options) / sizeof(*options); i++) {
@@ -172,7 +172,7 @@ refuses_tls_without_fixed(void **state)
 static void
 reassembles_flags(void **state)
 {
-	static const uint8_t flags[4] = {0, 0, 0, 3};
+	static const uint8_t flags[4] = { 0, 0, 0, 3 };
 	struct wire *w = wire_tcp("127.0.0.1", port);
 
 	(void)state;
@@ -202,7 +202,7 @@ takes_flags_with_options(void **state)
 static void
 survives_early_closes(void **state)
 {
-	static const uint8_t flags[4] = {0, 0, 0, 3};
+	static const uint8_t flags[4] = { 0, 0, 0, 3 };
 	struct wire *other = wire_open(nullbd, "", false);
 	unsigned fds = daemon_fds(nullbd);
 	long log = daemon_log_size(nullbd);
@@ -256,7 +256,7 @@ drops_garbage(void **state)
 static int
 peer_of(struct wire *w)
 {
-	struct sockaddr_in mine = {0}, his;
+	struct sockaddr_in mine = { 0 }, his;
 	socklen_t len = sizeof(mine);
 	int pidfd = (int)syscall(SYS_pidfd_open, nullbd->pid, 0);
 
@@ -270,8 +270,8 @@ peer_of(struct wire *w)
 			break;
 		len = sizeof(his);
 		if (!getpeername(fd, (struct sockaddr *)&his, &len) &&
-			his.sin_family == AF_INET &&
-			his.sin_port == mine.sin_port) {
+		    his.sin_family == AF_INET &&
+		    his.sin_port == mine.sin_port) {
 			close(pidfd);
 			return fd;
 		}
@@ -296,7 +296,7 @@ sets_nodelay(void **state)
 		skip();
 	}
 	assert_int_equal(
-		getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, &len), 0);
+	    getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, &len), 0);
 	close(fd);
 	assert_int_not_equal(on, 0);
 }
@@ -342,9 +342,9 @@ static struct daemon *
 impatient(const char *config)
 {
 	struct daemon *d = daemon_new();
-	const char *args[] = {"-U", d->sock, "--control", d->control, "-c",
+	const char *args[] = { "-U", d->sock, "--control", d->control, "-c",
 		daemon_config(d, config), "nullb0:size=64M,memory_backed=1",
-		NULL};
+		NULL };
 
 	daemon_exec(d, args);
 	daemon_ready(d, d->sock);
@@ -360,7 +360,7 @@ a_handshake_has_a_deadline(void **state)
 	unsigned fds = daemon_fds(d);
 	struct wire *w[6];
 	uint64_t start_ns = now_ns(), took_ms;
-	uint8_t option[200], *p;
+	uint8_t option[200], data[100] = { 0 }, *p;
 	bool eof = false;
 
 	(void)state;
@@ -375,7 +375,7 @@ a_handshake_has_a_deadline(void **state)
 	wire_assert_options_in_step(w[4]);
 	wire_send(w[4], "IHAVE", 5);
 	wire_flags(w[5], 3);
-	p = put_option(option, 99, option, 100);
+	p = put_option(option, 99, data, sizeof(data));
 	for (size_t i = 0; i < (size_t)(p - option) && !eof; i++) {
 		uint8_t junk;
 
@@ -443,37 +443,41 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		CASE("N1 N11", "speaks first, 18 bytes of newstyle, then waits",
-			speaks_first),
+		    speaks_first),
 		CASE("N2 N3", "announces FIXED_NEWSTYLE and NO_ZEROES only",
-			announces_two_flags),
+		    announces_two_flags),
 		CASE("N4", "drops a client with unknown flags, without a reply",
-			drops_unknown_flags),
+		    drops_unknown_flags),
 		CASE("N5", "serves a plain newstyle client by EXPORT_NAME",
-			serves_plain_newstyle),
-		CASE("N5", "other options of a plain newstyle client never hang",
-			plain_newstyle_never_hangs),
-		CASE("N3 N24", "leaves out the zeroes for who asks, and only then",
-			honours_no_zeroes),
+		    serves_plain_newstyle),
+		CASE("N5",
+		    "other options of a plain newstyle client never hang",
+		    plain_newstyle_never_hangs),
+		CASE("N3 N24",
+		    "leaves out the zeroes for who asks, and only then",
+		    honours_no_zeroes),
 		CASE("N6", "refuses TLS to a client without FIXED_NEWSTYLE",
-			refuses_tls_without_fixed),
+		    refuses_tls_without_fixed),
 		CASE("N7", "reassembles flags sent one byte at a time",
-			reassembles_flags),
+		    reassembles_flags),
 		CASE("N7", "takes flags and an option in one segment",
-			takes_flags_with_options),
+		    takes_flags_with_options),
 		CASE("N8", "early closes leave no files, no flood in the log",
-			survives_early_closes),
+		    survives_early_closes),
 		CASE("N9", "drops garbage in place of flags", drops_garbage),
 		CASE("N10", "sets TCP_NODELAY on accepted sockets",
-			sets_nodelay),
+		    sets_nodelay),
 		CASE("N10 N75", "answers small requests over TCP at once",
-			answers_small_requests_at_once),
+		    answers_small_requests_at_once),
 		CASE("N23", "a silent client does not keep others from service",
-			bears_a_silent_client),
-		CASE("N23 N8", "a handshake has a deadline that bytes do not move",
-			a_handshake_has_a_deadline),
-		CASE("N23", "connections are limited, and their places free"
-			    " again",
-			connections_are_limited),
+		    bears_a_silent_client),
+		CASE("N23 N8",
+		    "a handshake has a deadline that bytes do not move",
+		    a_handshake_has_a_deadline),
+		CASE("N23",
+		    "connections are limited, and their places free"
+		    " again",
+		    connections_are_limited),
 	};
 
 	return cmocka_run_group_tests_name("handshake", tests, start, stop);

@@ -26,9 +26,9 @@ start(void **state)
 	port = wire_free_port("127.0.0.1");
 	snprintf(text, sizeof(text), "%d", port);
 	nullbd = daemon_start("-p", text, "-a", "127.0.0.1",
-		"nullb0:size=64M,memory_backed=1,discard=1",
-		"timer:size=64M,memory_backed=1,irqmode=2,completion_nsec=20000",
-		"big:size=64M,memory_backed=1,discard=1,blocksize=4096", NULL);
+	    "nullb0:size=64M,memory_backed=1,discard=1",
+	    "timer:size=64M,memory_backed=1,irqmode=2,completion_nsec=20000",
+	    "big:size=64M,memory_backed=1,discard=1,blocksize=4096", NULL);
 	nullbd->shared = true;
 	return 0;
 }
@@ -91,7 +91,7 @@ negotiates(void **state)
 {
 	struct nbd_handle *nbd = nbd_create();
 	int n = 0;
-	nbd_list_callback list = {.callback = count_export, .user_data = &n};
+	nbd_list_callback list = { .callback = count_export, .user_data = &n };
 
 	(void)state;
 	GOOD(nbd_set_opt_mode(nbd, true));
@@ -108,8 +108,8 @@ negotiates(void **state)
 	assert_string_equal(nbd_get_protocol(nbd), "newstyle-fixed");
 	assert_int_equal(nbd_get_structured_replies_negotiated(nbd), 0);
 	assert_int_equal(nbd_get_block_size(nbd, LIBNBD_SIZE_MINIMUM), 4096);
-	assert_int_equal(nbd_get_block_size(nbd, LIBNBD_SIZE_MAXIMUM),
-		64 * MiB);
+	assert_int_equal(
+	    nbd_get_block_size(nbd, LIBNBD_SIZE_MAXIMUM), 64 * MiB);
 	assert_int_equal(nbd_can_multi_conn(nbd), 1);
 	assert_int_equal(nbd_can_trim(nbd), 1);
 	assert_int_equal(nbd_is_read_only(nbd), 0);
@@ -135,8 +135,8 @@ all_commands(void **state)
 		fill(want, sizeof(want), (uint64_t)tcp);
 		GOOD(nbd_pwrite(nbd, want, sizeof(want), 4096, 0));
 		if (nbd_can_fua(nbd) > 0)
-			GOOD(nbd_pwrite(nbd, want, 512, 4096,
-				LIBNBD_CMD_FLAG_FUA));
+			GOOD(nbd_pwrite(
+			    nbd, want, 512, 4096, LIBNBD_CMD_FLAG_FUA));
 		if (nbd_can_flush(nbd) > 0)
 			GOOD(nbd_flush(nbd, 0));
 		GOOD(nbd_pread(nbd, got, sizeof(got), 4096, 0));
@@ -144,8 +144,8 @@ all_commands(void **state)
 		GOOD(nbd_trim(nbd, 4096, 4096, 0));
 		memset(want, 0, 4096);
 		if (nbd_can_zero(nbd) > 0) {
-			GOOD(nbd_zero(nbd, 8192, 12288,
-				LIBNBD_CMD_FLAG_NO_HOLE));
+			GOOD(nbd_zero(
+			    nbd, 8192, 12288, LIBNBD_CMD_FLAG_NO_HOLE));
 			memset(want + 8192, 0, 8192);
 		}
 		if (nbd_can_cache(nbd) > 0)
@@ -159,8 +159,8 @@ all_commands(void **state)
 		EXPECT_ERRNO(nbd_pwrite(nbd, got, 512, SIZE, 0), ENOSPC);
 		EXPECT_ERRNO(nbd_trim(nbd, 512, SIZE, 0), EINVAL);
 		EXPECT_ERRNO(nbd_zero(nbd, 512, SIZE, 0), ENOSPC);
-		EXPECT_ERRNO(nbd_pread(nbd, got, 512, 0, LIBNBD_CMD_FLAG_DF),
-			EINVAL);
+		EXPECT_ERRNO(
+		    nbd_pread(nbd, got, 512, 0, LIBNBD_CMD_FLAG_DF), EINVAL);
 		GOOD(nbd_pread(nbd, got, 512, 4096, 0));
 		GOOD(nbd_shutdown(nbd, 0));
 		nbd_close(nbd);
@@ -179,25 +179,29 @@ count_completion(void *user, int *error)
 static void
 a_thousand_in_flight(void **state)
 {
-	enum { N = 1000, LEN = 8192 };
+	enum {
+		N = 1000,
+		LEN = 8192
+	};
 	uint8_t *want = xmalloc(N * LEN), *got = xmalloc(N * LEN);
 
 	(void)state;
 	for (int d = 0; d < 4; d++) {
 		struct nbd_handle *nbd =
-			nbd_open(d & 1 ? "timer" : "nullb0", d & 2);
+		    nbd_open(d & 1 ? "timer" : "nullb0", d & 2);
 		int done = 0;
 		nbd_completion_callback callback = {
-			.callback = count_completion, .user_data = &done};
+			.callback = count_completion, .user_data = &done
+		};
 
 		fill(want, N * LEN, (uint64_t)d);
 		memset(got, 0, N * LEN);
 		/* each is read while its write is still in flight */
 		for (size_t i = 0; i < N; i++) {
 			if (nbd_aio_pwrite(nbd, want + i * LEN, LEN, i * LEN,
-				    callback, 0) < 0 ||
-				nbd_aio_pread(nbd, got + i * LEN, LEN, i * LEN,
-					callback, 0) < 0)
+				callback, 0) < 0 ||
+			    nbd_aio_pread(nbd, got + i * LEN, LEN, i * LEN,
+				callback, 0) < 0)
 				wire_fail("aio: %s", nbd_get_error());
 		}
 		while (nbd_aio_in_flight(nbd) > 0)
@@ -224,10 +228,10 @@ uris(void **state)
 
 		if (i < 2)
 			snprintf(uri, sizeof(uri), "nbd+unix:///%s?socket=%s",
-				i ? "timer" : "", nullbd->sock);
+			    i ? "timer" : "", nullbd->sock);
 		else
 			snprintf(uri, sizeof(uri), "nbd://127.0.0.1:%d/%s",
-				port, i & 1 ? "timer" : "");
+			    port, i & 1 ? "timer" : "");
 		GOOD(nbd_connect_uri(nbd, uri));
 		GOOD(nbd_pread(nbd, got, sizeof(got), 0, 0));
 		GOOD(nbd_shutdown(nbd, 0));
@@ -241,8 +245,8 @@ printed_uris(void **state)
 {
 	struct daemon *d = daemon_new();
 	char odd[96], line[1024];
-	const char *args[] = {"-U", odd, "nullb0:size=1M", "a b:size=2M",
-		"c&d=e:size=3M", "u%41?x#\xc3\xbc+:size=4M", NULL};
+	const char *args[] = { "-U", odd, "nullb0:size=1M", "a b:size=2M",
+		"c&d=e:size=3M", "u%41?x#\xc3\xbc+:size=4M", NULL };
 	int found = 0;
 	FILE *f;
 
@@ -250,6 +254,8 @@ printed_uris(void **state)
 	snprintf(odd, sizeof(odd), "%s/s o&c%%k+#", d->dir);
 	daemon_exec(d, args);
 	daemon_ready(d, odd);
+	for (int i = 0; i < 500 && !daemon_log_has(d, "3Fx"); i++)
+		sleep_ms(10);
 	f = fopen(d->log, "r");
 	while (f && fgets(line, sizeof(line), f)) {
 		struct nbd_handle *nbd;
@@ -278,12 +284,12 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		CASE("N31 N35 N66 N67 N70", "libnbd negotiates", negotiates),
 		CASE("N117 N139 N140 N141 N143 N144",
-			"libnbd uses every command", all_commands),
+		    "libnbd uses every command", all_commands),
 		CASE("N109 N139", "libnbd with 2000 requests in flight",
-			a_thousand_in_flight),
+		    a_thousand_in_flight),
 		CASE("N182", "libnbd connects to URIs", uris),
 		CASE("N182 N26", "libnbd connects to the URIs that are printed",
-			printed_uris),
+		    printed_uris),
 	};
 
 	return cmocka_run_group_tests_name("interop", tests, start, stop);

@@ -37,8 +37,8 @@ static void
 replaces_a_stale_socket(void **state)
 {
 	struct daemon *d = daemon_start(DEVICE, NULL);
-	const char *args[] = {"-U", d->sock, "--control", d->control, DEVICE,
-		NULL};
+	const char *args[] = { "-U", d->sock, "--control", d->control, DEVICE,
+		NULL };
 
 	(void)state;
 	for (int i = 0; i < 3; i++) {
@@ -58,9 +58,9 @@ leaves_a_live_socket_alone(void **state)
 {
 	struct daemon *d = daemon_start(DEVICE, NULL);
 	struct daemon *second = daemon_new(), *third = daemon_new();
-	const char *args[] = {"-U", d->sock, DEVICE, NULL};
-	const char *control[] = {"-U", third->sock, "--control", d->control,
-		DEVICE, NULL};
+	const char *args[] = { "-U", d->sock, DEVICE, NULL };
+	const char *control[] = { "-U", third->sock, "--control", d->control,
+		DEVICE, NULL };
 	struct wire *w = wire_open(d, "", false);
 
 	(void)state;
@@ -84,7 +84,7 @@ static void
 leaves_other_files_alone(void **state)
 {
 	struct daemon *d = daemon_new();
-	const char *args[] = {"-U", d->sock, DEVICE, NULL};
+	const char *args[] = { "-U", d->sock, DEVICE, NULL };
 	char text[16] = "";
 	int fd;
 
@@ -111,7 +111,7 @@ refuses_paths_that_cannot_be(void **state)
 {
 	struct daemon *d = daemon_new();
 	char path[256];
-	const char *args[] = {"-U", path, DEVICE, NULL};
+	const char *args[] = { "-U", path, DEVICE, NULL };
 
 	(void)state;
 	snprintf(path, sizeof(path), "%s/none/sock", d->dir);
@@ -129,8 +129,8 @@ listens_on_tcp_loopback(void **state)
 	struct daemon *d = daemon_new();
 	int port = wire_free_port("127.0.0.1");
 	char text[16];
-	const char *args[] = {"-p", text, "-a", "127.0.0.1", DEVICE, NULL};
-	const char *by_default[] = {"-p", text, DEVICE, NULL};
+	const char *args[] = { "-p", text, "-a", "127.0.0.1", DEVICE, NULL };
+	const char *by_default[] = { "-p", text, DEVICE, NULL };
 
 	(void)state;
 	snprintf(text, sizeof(text), "%d", port);
@@ -152,7 +152,7 @@ default_address_is_loopback(void **state)
 	struct daemon *d = daemon_new();
 	int port = wire_free_port("127.0.0.1");
 	char text[16], line[512], any4[32], any6[64];
-	const char *args[] = {"-p", text, DEVICE, NULL};
+	const char *args[] = { "-p", text, DEVICE, NULL };
 	bool open = false;
 
 	(void)state;
@@ -198,8 +198,8 @@ a_port_in_use_is_refused(void **state)
 	int port = wire_free_port("127.0.0.1");
 	struct daemon *d, *second = daemon_new();
 	char text[16];
-	const char *args[] = {"-U", second->sock, "-p", text, "-a",
-		"127.0.0.1", DEVICE, NULL};
+	const char *args[] = { "-U", second->sock, "-p", text, "-a",
+		"127.0.0.1", DEVICE, NULL };
 
 	(void)state;
 	snprintf(text, sizeof(text), "%d", port);
@@ -215,14 +215,14 @@ a_port_in_use_is_refused(void **state)
 static void
 ports_that_cannot_be_are_refused(void **state)
 {
-	static const char *const bad[] = {"65536", "-1", "x", "", "10809x",
-		"99999999999999999999"};
+	static const char *const bad[] = { "65536", "-1", "x", "", "10809x",
+		"99999999999999999999" };
 	struct daemon *d = daemon_new();
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
-		const char *args[] = {"-U", d->sock, "-p", bad[i], DEVICE,
-			NULL};
+		const char *args[] = { "-U", d->sock, "-p", bad[i], DEVICE,
+			NULL };
 
 		daemon_exec(d, args);
 		assert_int_not_equal(daemon_wait(d, 5000), 0);
@@ -252,10 +252,10 @@ port_in_log(struct daemon *d)
 static void
 port_zero_is_any_free_port(void **state)
 {
-	static const char *const args[] = {"-p", "0", "-a", "127.0.0.1", DEVICE,
-		NULL};
+	static const char *const args[] = { "-p", "0", "-a", "127.0.0.1",
+		DEVICE, NULL };
 	struct daemon *d[2];
-	int port[2] = {-1, -1};
+	int port[2] = { -1, -1 };
 
 	(void)state;
 	for (int i = 0; i < 2; i++) {
@@ -283,9 +283,9 @@ several_listeners_serve_one_device(void **state)
 	int port = wire_free_port("127.0.0.1");
 	struct daemon *d = daemon_new();
 	char text[16], sock2[128];
-	const char *args[] = {"-U", d->sock, "-U", sock2, "-p", text, "-a",
+	const char *args[] = { "-U", d->sock, "-U", sock2, "-p", text, "-a",
 		"127.0.0.1", "--control", d->control, "--workers", "3", DEVICE,
-		"other:size=8M,memory_backed=1", NULL};
+		"other:size=8M,memory_backed=1", NULL };
 	struct wire *w[3];
 	uint8_t data[4096], got[4096];
 
@@ -303,7 +303,7 @@ several_listeners_serve_one_device(void **state)
 		fill(data, sizeof(data), i);
 		assert_int_equal(wire_write(w[i % 3], data, i * 4096, 4096), 0);
 		assert_int_equal(
-			wire_read(w[(i + 1) % 3], got, i * 4096, 4096), 0);
+		    wire_read(w[(i + 1) % 3], got, i * 4096, 4096), 0);
 		assert_same(got, data, 4096, "through another listener");
 	}
 	daemon_stop(d);
@@ -361,7 +361,7 @@ out_of_files(void **state)
 {
 	struct daemon *d = daemon_start(DEVICE, NULL);
 	struct wire *w = wire_open(d, "", false), *more[64];
-	struct rlimit limit = {.rlim_cur = daemon_fds(d) + 16};
+	struct rlimit limit = { .rlim_cur = daemon_fds(d) + 16 };
 	double cpu;
 
 	(void)state;
@@ -374,8 +374,8 @@ out_of_files(void **state)
 	sleep_ms(500);
 	cpu = daemon_cpu(d) - cpu;
 	if (cpu > 0.25)
-		wire_fail("out of files it spins: %.2f s in half a second",
-			cpu);
+		wire_fail(
+		    "out of files it spins: %.2f s in half a second", cpu);
 	wire_assert_served(w, 0);
 	assert_in_range(daemon_log_size(d), 0, 64 * KiB);
 	for (int i = 0; i < 64; i++)
@@ -391,32 +391,33 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		CASE("listeners", "a stale socket is replaced",
-			replaces_a_stale_socket),
-		CASE("listeners", "a live socket is left alone, the second refused",
-			leaves_a_live_socket_alone),
+		    replaces_a_stale_socket),
+		CASE("listeners",
+		    "a live socket is left alone, the second refused",
+		    leaves_a_live_socket_alone),
 		CASE("listeners", "files that are no sockets are left alone",
-			leaves_other_files_alone),
+		    leaves_other_files_alone),
 		CASE("listeners", "paths that cannot be are refused",
-			refuses_paths_that_cannot_be),
+		    refuses_paths_that_cannot_be),
 		CASE("N11", "listens on TCP, again at once",
-			listens_on_tcp_loopback),
+		    listens_on_tcp_loopback),
 		CASE("listeners", "listens on loopback unless told otherwise",
-			default_address_is_loopback),
+		    default_address_is_loopback),
 		CASE("listeners", "listens on IPv6", listens_on_ipv6),
 		CASE("listeners", "a port in use is refused",
-			a_port_in_use_is_refused),
+		    a_port_in_use_is_refused),
 		CASE("listeners", "ports that cannot be are refused",
-			ports_that_cannot_be_are_refused),
+		    ports_that_cannot_be_are_refused),
 		CASE("listeners", "port 0 is any free port",
-			port_zero_is_any_free_port),
+		    port_zero_is_any_free_port),
 		CASE("N160", "several listeners serve one device",
-			several_listeners_serve_one_device),
+		    several_listeners_serve_one_device),
 		CASE("listeners", "two daemons side by side",
-			two_daemons_side_by_side),
+		    two_daemons_side_by_side),
 		CASE("N23", "200 clients come at the same time",
-			many_clients_come_at_once),
+		    many_clients_come_at_once),
 		CASE("listeners", "out of files it neither spins nor dies",
-			out_of_files),
+		    out_of_files),
 	};
 
 	return cmocka_run_group_tests_name("listen", tests, NULL, NULL);

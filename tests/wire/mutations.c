@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NR(a)	   (sizeof(a) / sizeof(*(a)))
+#define NR(a)      (sizeof(a) / sizeof(*(a)))
 #define TOGETHER   8
 #define MUTATIONS  10000
 #define MAX_MUTANT (24 * KiB)
@@ -30,9 +30,9 @@ start(void **state)
 	seed = wire_seed();
 	/* no bit flip makes one name of the other */
 	nullbd = daemon_start("victim:size=1M,memory_backed=1,discard=1",
-		"tardy:size=1M,memory_backed=1,discard=1,irqmode=2,"
-		"completion_nsec=300000,hw_queue_depth=4",
-		"witness:size=1M,memory_backed=1", NULL);
+	    "tardy:size=1M,memory_backed=1,discard=1,irqmode=2,"
+	    "completion_nsec=300000,hw_queue_depth=4",
+	    "witness:size=1M,memory_backed=1", NULL);
 	nullbd->shared = true;
 	return 0;
 }
@@ -75,12 +75,12 @@ pick_place(const struct mutant *m, uint64_t *rng)
 static void
 put_interesting(struct mutant *m, size_t at, uint64_t *rng)
 {
-	static const uint64_t values[] = {0, 1, 2, 3, 4, 6, 7, 16, 28, 255, 256,
-		511, 512, 513, 4095, 4096, 4097, 65535, 65536, 0x100000,
+	static const uint64_t values[] = { 0, 1, 2, 3, 4, 6, 7, 16, 28, 255,
+		256, 511, 512, 513, 4095, 4096, 4097, 65535, 65536, 0x100000,
 		0x100001, 0x2000000, 0x4000000, 0x4000001, 0x8000000, 0x8000001,
 		0x7fffffff, 0x80000000, 0xfffffe00, 0xfffffffa, 0xffffffff,
 		0x100000000, 1ULL << 62, 1ULL << 63, ~0ULL - 511, ~0ULL,
-		MAGIC_IHAVEOPT, MAGIC_NBD, MAGIC_REQUEST, MAGIC_SIMPLE};
+		MAGIC_IHAVEOPT, MAGIC_NBD, MAGIC_REQUEST, MAGIC_SIMPLE };
 	uint64_t v = values[rng_below(rng, NR(values))];
 	size_t width = 1u << rng_below(rng, 4);
 	uint8_t buf[8];
@@ -133,8 +133,7 @@ mutate(struct mutant *m, uint64_t *rng)
 		from = pick_header(rng);
 		n = REQUEST_SIZE;
 		at = pick_header(rng);
-		if (from + n > m->len || at > m->len ||
-			m->len + n > MAX_MUTANT)
+		if (from + n > m->len || at > m->len || m->len + n > MAX_MUTANT)
 			return;
 		memcpy(slice, m->bytes + from, n);
 		make_room(m, at, n);
@@ -157,19 +156,24 @@ mutant_make(struct mutant *m, uint64_t number, uint64_t *rng)
 }
 
 /* How a mutant leaves. */
-enum leave { HALF_CLOSE, CLOSE, RESET, LINGER };
+enum leave {
+	HALF_CLOSE,
+	CLOSE,
+	RESET,
+	LINGER
+};
 
 static struct wire *
 mutant_send(const struct mutant *m, uint64_t *rng, enum leave *how)
 {
 	struct wire *w = wire_unix(nullbd->sock);
-	size_t piece = rng_below(rng, 4) ? MAX_MUTANT
-					 : 1 + rng_below(rng, 500);
+	size_t piece = rng_below(rng, 4) ? MAX_MUTANT : 1 + rng_below(rng, 500);
 	uint64_t dice = rng_below(rng, 12);
 
-	*how = dice < 8 ? HALF_CLOSE : dice < 10 ? CLOSE
-			     : dice < 11	 ? RESET
-						 : LINGER;
+	*how = dice < 8    ? HALF_CLOSE
+	       : dice < 10 ? CLOSE
+	       : dice < 11 ? RESET
+			   : LINGER;
 	for (size_t i = 0; i < m->len; i += piece) {
 		size_t n = m->len - i < piece ? m->len - i : piece;
 
@@ -196,8 +200,8 @@ mutant_finish(struct wire *w, enum leave how, uint64_t number)
 			if (!eof && now_ns() > end)
 				wire_fail("mutant %llu of seed %llu is not "
 					  "hung up on",
-					(unsigned long long)number,
-					(unsigned long long)seed);
+				    (unsigned long long)number,
+				    (unsigned long long)seed);
 		}
 		wire_close(w);
 		break;
@@ -231,17 +235,17 @@ send_mutants(struct wire *witness, uint64_t first, uint64_t n)
 			uint64_t start_ns = now_ns();
 
 			wire_assert_served(witness, i % 250 * 4096);
-			assert_in_range((now_ns() - start_ns) / 1000000, 0,
-				2000);
+			assert_in_range(
+			    (now_ns() - start_ns) / 1000000, 0, 2000);
 		}
 		for (uint64_t k = 0; k < TOGETHER; k++)
 			mutant_finish(w[k], how[k], first + i + k);
 		if (!daemon_alive(nullbd))
 			wire_fail("the daemon dies of a mutant in %llu..%llu "
 				  "of seed %llu",
-				(unsigned long long)(first + i),
-				(unsigned long long)(first + i + TOGETHER - 1),
-				(unsigned long long)seed);
+			    (unsigned long long)(first + i),
+			    (unsigned long long)(first + i + TOGETHER - 1),
+			    (unsigned long long)seed);
 	}
 }
 
@@ -269,9 +273,9 @@ survives_mutations(void **state)
 	daemon_settle(nullbd, fds);
 	print_message("rss %llu KiB before, %llu KiB after; log %ld bytes a "
 		      "mutant\n",
-		(unsigned long long)rss / 1024,
-		(unsigned long long)daemon_rss(nullbd) / 1024,
-		(daemon_log_size(nullbd) - log) / (long)n);
+	    (unsigned long long)rss / 1024,
+	    (unsigned long long)daemon_rss(nullbd) / 1024,
+	    (daemon_log_size(nullbd) - log) / (long)n);
 	assert_in_range(daemon_rss(nullbd), 0, rss + slack);
 	assert_in_range(daemon_log_size(nullbd) - log, 0, n * 400);
 	wire_assert_served(witness, 0);
@@ -286,8 +290,8 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		CASE("N12 N16 N59 N108 N111 N163 N165",
-			"10000 mutants of a session harm nobody",
-			survives_mutations),
+		    "10000 mutants of a session harm nobody",
+		    survives_mutations),
 	};
 
 	return cmocka_run_group_tests_name("mutations", tests, start, stop);

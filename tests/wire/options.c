@@ -12,16 +12,16 @@
 #define NR(a) (sizeof(a) / sizeof(*(a)))
 
 static struct daemon *nullbd;
-static const char *const names[] = {"nullb0", "second", "third"};
-static const uint64_t sizes[] = {64 * MiB, 1024 * MiB, 8 * MiB};
+static const char *const names[] = { "nullb0", "second", "third" };
+static const uint64_t sizes[] = { 64 * MiB, 1024 * MiB, 8 * MiB };
 
 static int
 start(void **state)
 {
 	(void)state;
 	nullbd = daemon_start("nullb0:size=64M,memory_backed=1,discard=1",
-		"second:size=1G", "third:size=8M,blocksize=4096,memory_backed=1",
-		NULL);
+	    "second:size=1G", "third:size=8M,blocksize=4096,memory_backed=1",
+	    NULL);
 	nullbd->shared = true;
 	return 0;
 }
@@ -49,9 +49,9 @@ negotiating(uint32_t flags)
 static void
 drops_wrong_magic(void **state)
 {
-	static const uint64_t wrong[] = {0, MAGIC_NBD, MAGIC_OPT_REPLY,
+	static const uint64_t wrong[] = { 0, MAGIC_NBD, MAGIC_OPT_REPLY,
 		MAGIC_IHAVEOPT ^ 1, MAGIC_IHAVEOPT ^ 1ULL << 63,
-		0x0000420281861253, 0x54504f4556414849, ~0ULL};
+		0x0000420281861253, 0x54504f4556414849, ~0ULL };
 
 	(void)state;
 	for (size_t i = 0; i < NR(wrong); i++) {
@@ -68,10 +68,10 @@ drops_wrong_magic(void **state)
 static void
 refuses_unknown_options(void **state)
 {
-	static const uint32_t options[] = {0, 4, 12, 13, 255, 256, 0x7654321,
-		0x7fffffff, 0x80000000, 0x80000007, 0xfffffffe, 0xffffffff};
-	static const uint32_t lengths[] = {0, 1, 4, 4096, 65535, 65536, 65537,
-		100 * KiB};
+	static const uint32_t options[] = { 0, 4, 12, 13, 255, 256, 0x7654321,
+		0x7fffffff, 0x80000000, 0x80000007, 0xfffffffe, 0xffffffff };
+	static const uint32_t lengths[] = { 0, 1, 4, 4096, 65535, 65536, 65537,
+		100 * KiB };
 	uint8_t *data = xmalloc(100 * KiB);
 	struct wire *w = negotiating(HS_FIXED);
 
@@ -81,9 +81,9 @@ refuses_unknown_options(void **state)
 		put_option(data + i, OPT_ABORT, NULL, 0);
 	for (size_t i = 0; i < NR(options); i++) {
 		for (size_t k = 0; k < NR(lengths); k++)
-			assert_int_equal(wire_option_result(w, options[i], data,
-						 lengths[k]),
-				REP_ERR_UNSUP);
+			assert_int_equal(
+			    wire_option_result(w, options[i], data, lengths[k]),
+			    REP_ERR_UNSUP);
 		wire_assert_options_in_step(w);
 	}
 	assert_int_equal(wire_info(w, OPT_GO, "nullb0", NULL, 0), REP_ACK);
@@ -94,8 +94,8 @@ refuses_unknown_options(void **state)
 static void
 refuses_what_it_does_not_offer(void **state)
 {
-	static const uint32_t options[] = {OPT_STRUCTURED_REPLY, OPT_LIST_META,
-		OPT_SET_META, OPT_EXTENDED_HEADERS};
+	static const uint32_t options[] = { OPT_STRUCTURED_REPLY, OPT_LIST_META,
+		OPT_SET_META, OPT_EXTENDED_HEADERS };
 	uint8_t data[64], *p;
 	struct wire *w = negotiating(HS_FIXED);
 
@@ -106,13 +106,13 @@ refuses_what_it_does_not_offer(void **state)
 	memcpy(p, "base:allocation", 15);
 	p += 15;
 	for (size_t i = 0; i < NR(options); i++) {
-		assert_int_equal(wire_option_result(w, options[i], NULL, 0),
-			REP_ERR_UNSUP);
-		assert_int_equal(wire_option_result(w, options[i], NULL, 0),
-			REP_ERR_UNSUP);
-		assert_int_equal(wire_option_result(w, options[i], data,
-					 (uint32_t)(p - data)),
-			REP_ERR_UNSUP);
+		assert_int_equal(
+		    wire_option_result(w, options[i], NULL, 0), REP_ERR_UNSUP);
+		assert_int_equal(
+		    wire_option_result(w, options[i], NULL, 0), REP_ERR_UNSUP);
+		assert_int_equal(wire_option_result(
+				     w, options[i], data, (uint32_t)(p - data)),
+		    REP_ERR_UNSUP);
 		wire_assert_options_in_step(w);
 	}
 	assert_int_equal(wire_info(w, OPT_GO, "nullb0", NULL, 0), REP_ACK);
@@ -124,9 +124,10 @@ refuses_what_it_does_not_offer(void **state)
 static void
 hangs_up_on_endless_options(void **state)
 {
-	static const uint32_t options[] = {OPT_EXPORT_NAME, OPT_ABORT, OPT_LIST,
-		OPT_STARTTLS, OPT_INFO, OPT_GO, 99};
-	static const uint32_t lengths[] = {0xffffffff, 0x80000000, 0x7fffffff};
+	static const uint32_t options[] = { OPT_EXPORT_NAME, OPT_ABORT,
+		OPT_LIST, OPT_STARTTLS, OPT_INFO, OPT_GO, 99 };
+	static const uint32_t lengths[] = { 0xffffffff, 0x80000000,
+		0x7fffffff };
 	uint64_t rss = daemon_rss(nullbd);
 
 	(void)state;
@@ -136,7 +137,7 @@ hangs_up_on_endless_options(void **state)
 			uint8_t buf[OPT_HEADER];
 
 			put32(put32(put64(buf, MAGIC_IHAVEOPT), options[i]),
-				lengths[k]);
+			    lengths[k]);
 			wire_send(w, buf, sizeof(buf));
 			wire_expect_eof(w);
 			wire_close(w);
@@ -150,8 +151,8 @@ hangs_up_on_endless_options(void **state)
 static void
 bears_large_options(void **state)
 {
-	static const uint32_t options[] = {OPT_ABORT, OPT_LIST, OPT_STARTTLS,
-		OPT_INFO, OPT_GO, OPT_STRUCTURED_REPLY, OPT_SET_META, 99};
+	static const uint32_t options[] = { OPT_ABORT, OPT_LIST, OPT_STARTTLS,
+		OPT_INFO, OPT_GO, OPT_STRUCTURED_REPLY, OPT_SET_META, 99 };
 	static const uint32_t len = 1 * MiB;
 	uint8_t *data = xmalloc(OPT_HEADER + len);
 	uint8_t head[OPT_REPLY_HEADER];
@@ -188,8 +189,9 @@ bears_large_options(void **state)
 static void
 answers_pipelined_options_in_order(void **state)
 {
-	static const uint32_t options[] = {OPT_LIST, OPT_INFO, 77, OPT_STARTTLS,
-		OPT_LIST, OPT_INFO, OPT_STRUCTURED_REPLY, OPT_LIST, OPT_ABORT};
+	static const uint32_t options[] = { OPT_LIST, OPT_INFO, 77,
+		OPT_STARTTLS, OPT_LIST, OPT_INFO, OPT_STRUCTURED_REPLY,
+		OPT_LIST, OPT_ABORT };
 	struct wire *w = negotiating(HS_FIXED);
 	struct opt_reply *r = xmalloc(sizeof(*r));
 	uint8_t buf[1024], info[64], *p = buf;
@@ -197,15 +199,15 @@ answers_pipelined_options_in_order(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < NR(options); i++)
-		p = put_option(p, options[i], info,
-			options[i] == OPT_INFO ? len : 0);
+		p = put_option(
+		    p, options[i], info, options[i] == OPT_INFO ? len : 0);
 	wire_send(w, buf, (size_t)(p - buf));
 	for (size_t i = 0; i < NR(options); i++) {
 		do
 			wire_opt_reply(w, options[i], r);
 		while (r->type == REP_SERVER || r->type == REP_INFO);
 		if (options[i] == 77 || options[i] == OPT_STARTTLS ||
-			options[i] == OPT_STRUCTURED_REPLY)
+		    options[i] == OPT_STRUCTURED_REPLY)
 			assert_true(r->type >= 0x80000000);
 		else
 			assert_int_equal(r->type, REP_ACK);
@@ -218,7 +220,7 @@ reassembles_options(void **state)
 {
 	struct wire *w = negotiating(HS_FIXED);
 	uint8_t buf[256], info[64], *p = buf;
-	static const uint16_t infos[] = {INFO_BLOCK_SIZE, INFO_NAME};
+	static const uint16_t infos[] = { INFO_BLOCK_SIZE, INFO_NAME };
 	uint32_t len = put_info(info, "third", infos, 2);
 	struct opt_reply *r = xmalloc(sizeof(*r));
 
@@ -243,12 +245,12 @@ refuses_without_hanging_up(void **state)
 
 	(void)state;
 	for (int i = 0; i < 24; i++) {
-		assert_int_equal(wire_option_result(w, 99, "x", 1),
-			REP_ERR_UNSUP);
-		assert_int_equal(wire_info(w, OPT_GO, "no such", NULL, 0),
-			REP_ERR_UNKNOWN);
-		assert_int_equal(wire_option_result(w, OPT_LIST, "x", 1),
-			REP_ERR_INVALID);
+		assert_int_equal(
+		    wire_option_result(w, 99, "x", 1), REP_ERR_UNSUP);
+		assert_int_equal(
+		    wire_info(w, OPT_GO, "no such", NULL, 0), REP_ERR_UNKNOWN);
+		assert_int_equal(
+		    wire_option_result(w, OPT_LIST, "x", 1), REP_ERR_INVALID);
 	}
 	assert_int_equal(wire_info(w, OPT_GO, "nullb0", NULL, 0), REP_ACK);
 	wire_assert_served(w, 0);
@@ -269,10 +271,10 @@ bears_many_options(void **state)
 	put_option(option, 99, NULL, 0);
 	for (i = 0; i < 20000 && !eof; i++) {
 		if (wire_try_send(w, option, sizeof(option), 1000) <
-			sizeof(option))
+		    sizeof(option))
 			break;
 		if (wire_drain(w, buf, OPT_REPLY_HEADER, 3000, &eof) == 20 &&
-			get32(buf + 16))
+		    get32(buf + 16))
 			wire_drain(w, buf, get32(buf + 16), 3000, &eof);
 	}
 	print_message("%d options were answered\n", i);
@@ -295,7 +297,7 @@ enters_by_name(void **state)
 			uint8_t buf[134];
 
 			wire_option(w, OPT_EXPORT_NAME, names[i],
-				(uint32_t)strlen(names[i]));
+			    (uint32_t)strlen(names[i]));
 			wire_recv(w, buf, n);
 			assert_int_equal(get64(buf), sizes[i]);
 			assert_true(get16(buf + 8) & TX_HAS_FLAGS);
@@ -323,17 +325,17 @@ enters_default_by_empty_name(void **state)
 static void
 closes_on_unknown_name(void **state)
 {
-	static const char *const unknown[] = {"nullb", "nullb00", "nullb1",
+	static const char *const unknown[] = { "nullb", "nullb00", "nullb1",
 		"NULLB0", "/", "/nullb0", "nullb0/", " nullb0", "nullb0 ",
 		"../../etc/passwd", "./nullb0", "a name with spaces", "%s%n",
-		"\xc3\xa4\xc3\xb6", "\xff\xfe", "default"};
+		"\xc3\xa4\xc3\xb6", "\xff\xfe", "default" };
 
 	(void)state;
 	for (size_t i = 0; i < NR(unknown); i++) {
 		struct wire *w = negotiating(3);
 
 		wire_option(w, OPT_EXPORT_NAME, unknown[i],
-			(uint32_t)strlen(unknown[i]));
+		    (uint32_t)strlen(unknown[i]));
 		wire_expect_eof(w);
 		wire_close(w);
 	}
@@ -342,7 +344,7 @@ closes_on_unknown_name(void **state)
 static void
 closes_on_odd_names(void **state)
 {
-	static const uint32_t lengths[] = {4096, 4097, 5000, 65536, 1 * MiB};
+	static const uint32_t lengths[] = { 4096, 4097, 5000, 65536, 1 * MiB };
 	uint8_t *name = xmalloc(1 * MiB);
 
 	(void)state;
@@ -352,7 +354,7 @@ closes_on_odd_names(void **state)
 		uint8_t head[OPT_HEADER];
 
 		put32(put32(put64(head, MAGIC_IHAVEOPT), OPT_EXPORT_NAME),
-			lengths[i]);
+		    lengths[i]);
 		wire_send(w, head, sizeof(head));
 		wire_try_send(w, name, lengths[i], 3000);
 		wire_expect_eof(w);
@@ -361,7 +363,8 @@ closes_on_odd_names(void **state)
 	for (int i = 0; i < 2; i++) {
 		struct wire *w = negotiating(3);
 
-		wire_option(w, OPT_EXPORT_NAME, i ? "\0" : "nullb0\0", i ? 1 : 7);
+		wire_option(
+		    w, OPT_EXPORT_NAME, i ? "\0" : "nullb0\0", i ? 1 : 7);
 		wire_expect_eof(w);
 		wire_close(w);
 	}
@@ -377,14 +380,14 @@ acks_abort(void **state)
 	for (int i = 0; i < 3; i++) {
 		struct wire *w = negotiating(HS_FIXED);
 		uint8_t *data = xmalloc(100 * KiB);
-		static const uint32_t lengths[] = {0, 5, 100 * KiB};
+		static const uint32_t lengths[] = { 0, 5, 100 * KiB };
 		uint8_t buf[1];
 		bool eof;
 
 		memset(data, 'x', 100 * KiB);
 		assert_int_equal(
-			wire_option_result(w, OPT_ABORT, data, lengths[i]),
-			REP_ACK);
+		    wire_option_result(w, OPT_ABORT, data, lengths[i]),
+		    REP_ACK);
 		/* it may close now or wait for us, but has no more to say */
 		assert_int_equal(wire_drain(w, buf, 1, 100, &eof), 0);
 		wire_half_close(w);
@@ -424,7 +427,7 @@ lists_all_exports(void **state)
 	(void)state;
 	for (int round = 0; round < 2; round++) {
 		struct wire *w = negotiating(HS_FIXED);
-		bool seen[NR(names)] = {false};
+		bool seen[NR(names)] = { false };
 
 		for (int again = 0; again <= round; again++) {
 			memset(seen, 0, sizeof(seen));
@@ -443,8 +446,7 @@ lists_all_exports(void **state)
 				assert_in_range(r->len - 4 - len, 0, 4096);
 				for (size_t i = 0; i < NR(names); i++) {
 					if (len != strlen(names[i]) ||
-						memcmp(r->data + 4, names[i],
-							len))
+					    memcmp(r->data + 4, names[i], len))
 						continue;
 					assert_false(seen[i]);
 					seen[i] = known = true;
@@ -462,7 +464,7 @@ lists_all_exports(void **state)
 static void
 refuses_list_with_data(void **state)
 {
-	static const uint32_t lengths[] = {1, 4, 16, 4096, 65536, 100 * KiB};
+	static const uint32_t lengths[] = { 1, 4, 16, 4096, 65536, 100 * KiB };
 	struct wire *w = negotiating(HS_FIXED);
 	uint8_t *data = xmalloc(100 * KiB);
 
@@ -470,8 +472,8 @@ refuses_list_with_data(void **state)
 	memset(data, 0, 100 * KiB);
 	for (size_t i = 0; i < NR(lengths); i++) {
 		assert_int_equal(
-			wire_option_result(w, OPT_LIST, data, lengths[i]),
-			REP_ERR_INVALID);
+		    wire_option_result(w, OPT_LIST, data, lengths[i]),
+		    REP_ERR_INVALID);
 		wire_assert_options_in_step(w);
 	}
 	free(data);
@@ -507,10 +509,10 @@ never_asks_for_tls(void **state)
 		uint8_t data[64];
 		uint32_t len = put_info(data, "no such", NULL, 0);
 
-		assert_int_not_equal(wire_option_result(w, option, NULL, 0),
-			REP_ERR_TLS_REQD);
-		assert_int_not_equal(wire_option_result(w, option, data, len),
-			REP_ERR_TLS_REQD);
+		assert_int_not_equal(
+		    wire_option_result(w, option, NULL, 0), REP_ERR_TLS_REQD);
+		assert_int_not_equal(
+		    wire_option_result(w, option, data, len), REP_ERR_TLS_REQD);
 	}
 }
 
@@ -519,42 +521,42 @@ never_asks_for_tls(void **state)
 /* Data of INFO or GO that is not what it says. */
 struct malformed {
 	const char *what;
-	uint32_t len;	   /* of the option */
+	uint32_t len;      /* of the option */
 	uint32_t name_len; /* as written, when len >= 4 */
-	int name;	   /* bytes of name that do follow */
-	int count;	   /* -1: no count follows */
-	int infos;	   /* how many do follow */
+	int name;          /* bytes of name that do follow */
+	int count;         /* -1: no count follows */
+	int infos;         /* how many do follow */
 };
 
 static const struct malformed malformed[] = {
-	{"nothing", 0, 0, 0, -1, 0},
-	{"one byte", 1, 0, 0, -1, 0},
-	{"three bytes", 3, 0, 0, -1, 0},
-	{"only a name length", 4, 0, 0, -1, 0},
-	{"half a count", 5, 0, 0, -1, 0},
-	{"name, but no count", 10, 6, 6, -1, 0},
-	{"name, half a count", 11, 6, 6, -1, 0},
-	{"name one too long", 12, 7, 6, 0, 0},
-	{"name two too long", 12, 8, 6, 0, 0},
-	{"name far too long", 12, 1000, 6, 0, 0},
-	{"name length 2^31", 12, 0x80000000, 6, 0, 0},
-	{"name length that wraps to 0", 12, 0xfffffffa, 6, 0, 0},
-	{"name length that wraps to the option's", 12, 0x00000006u - 12u, 6, 0,
-		0},
-	{"name length -4", 12, 0xfffffffc, 6, 0, 0},
-	{"name length -2", 12, 0xfffffffe, 6, 0, 0},
-	{"name length -1", 12, 0xffffffff, 6, 0, 0},
-	{"name length -1, nothing else", 4, 0xffffffff, 0, -1, 0},
-	{"count 1, no info", 12, 6, 6, 1, 0},
-	{"count 2, one info", 14, 6, 6, 2, 1},
-	{"count 65535, no info", 12, 6, 6, 65535, 0},
-	{"count 32768, no info", 12, 6, 6, 32768, 0},
-	{"count 0, one info", 14, 6, 6, 0, 1},
-	{"count 1, three infos", 18, 6, 6, 1, 3},
-	{"an odd byte behind", 13, 6, 6, 0, 0},
-	{"an info and a byte behind", 15, 6, 6, 1, 1},
-	{"name too short by one", 12, 5, 6, 0, 0},
-	{"100 KiB behind", 100 * KiB, 6, 6, 0, 0},
+	{ "nothing", 0, 0, 0, -1, 0 },
+	{ "one byte", 1, 0, 0, -1, 0 },
+	{ "three bytes", 3, 0, 0, -1, 0 },
+	{ "only a name length", 4, 0, 0, -1, 0 },
+	{ "half a count", 5, 0, 0, -1, 0 },
+	{ "name, but no count", 10, 6, 6, -1, 0 },
+	{ "name, half a count", 11, 6, 6, -1, 0 },
+	{ "name one too long", 12, 7, 6, 0, 0 },
+	{ "name two too long", 12, 8, 6, 0, 0 },
+	{ "name far too long", 12, 1000, 6, 0, 0 },
+	{ "name length 2^31", 12, 0x80000000, 6, 0, 0 },
+	{ "name length that wraps to 0", 12, 0xfffffffa, 6, 0, 0 },
+	{ "name length that wraps to the option's", 12, 0x00000006u - 12u, 6, 0,
+	    0 },
+	{ "name length -4", 12, 0xfffffffc, 6, 0, 0 },
+	{ "name length -2", 12, 0xfffffffe, 6, 0, 0 },
+	{ "name length -1", 12, 0xffffffff, 6, 0, 0 },
+	{ "name length -1, nothing else", 4, 0xffffffff, 0, -1, 0 },
+	{ "count 1, no info", 12, 6, 6, 1, 0 },
+	{ "count 2, one info", 14, 6, 6, 2, 1 },
+	{ "count 65535, no info", 12, 6, 6, 65535, 0 },
+	{ "count 32768, no info", 12, 6, 6, 32768, 0 },
+	{ "count 0, one info", 14, 6, 6, 0, 1 },
+	{ "count 1, three infos", 18, 6, 6, 1, 3 },
+	{ "an odd byte behind", 13, 6, 6, 0, 0 },
+	{ "an info and a byte behind", 15, 6, 6, 1, 1 },
+	{ "name too short by one", 12, 5, 6, 0, 0 },
+	{ "100 KiB behind", 100 * KiB, 6, 6, 0, 0 },
 };
 
 static void
@@ -579,7 +581,7 @@ refuse_malformed(uint32_t option)
 		w->tx_flags = 0;
 		type = wire_option_result(w, option, data, m->len);
 		if (type != REP_ERR_INVALID &&
-			!(type == REP_ERR_TOO_BIG && m->len > 4096))
+		    !(type == REP_ERR_TOO_BIG && m->len > 4096))
 			wire_fail("%s: 0x%x instead of INVALID", m->what, type);
 		if (w->tx_flags)
 			wire_fail("%s: REP_INFO before the error", m->what);
@@ -617,8 +619,8 @@ refuses_odd_names(void **state)
 
 		memset(name, 'n', 10000);
 		name[4096] = 0;
-		assert_int_equal(wire_info(w, option, name, NULL, 0),
-			REP_ERR_UNKNOWN);
+		assert_int_equal(
+		    wire_info(w, option, name, NULL, 0), REP_ERR_UNKNOWN);
 		name[4096] = 'n';
 		name[4097] = 0;
 		type = wire_info(w, option, name, NULL, 0);
@@ -631,15 +633,15 @@ refuses_odd_names(void **state)
 		p = put32(data, 7);
 		memcpy(p, "nullb0\0", 7);
 		p = put16(p + 7, 0);
-		assert_int_equal(wire_option_result(w, option, data,
-					 (uint32_t)(p - data)),
-			REP_ERR_INVALID);
+		assert_int_equal(
+		    wire_option_result(w, option, data, (uint32_t)(p - data)),
+		    REP_ERR_INVALID);
 		p = put32(data, 7);
 		memcpy(p, "nul\0lb0", 7);
 		p = put16(p + 7, 0);
-		assert_int_equal(wire_option_result(w, option, data,
-					 (uint32_t)(p - data)),
-			REP_ERR_INVALID);
+		assert_int_equal(
+		    wire_option_result(w, option, data, (uint32_t)(p - data)),
+		    REP_ERR_INVALID);
 		wire_assert_options_in_step(w);
 	}
 	free(name);
@@ -653,12 +655,12 @@ always_tells_the_export(void **state)
 		struct wire *w = negotiating(HS_FIXED);
 		uint16_t flags;
 
-		assert_int_equal(wire_info(w, OPT_INFO, names[i], NULL, 0),
-			REP_ACK);
+		assert_int_equal(
+		    wire_info(w, OPT_INFO, names[i], NULL, 0), REP_ACK);
 		assert_int_equal(w->size, sizes[i]);
 		flags = w->tx_flags;
-		assert_int_equal(wire_info(w, OPT_GO, names[i], NULL, 0),
-			REP_ACK);
+		assert_int_equal(
+		    wire_info(w, OPT_GO, names[i], NULL, 0), REP_ACK);
 		assert_int_equal(w->size, sizes[i]);
 		assert_int_equal(w->tx_flags, flags);
 		wire_close(w);
@@ -692,8 +694,8 @@ flags_tell_what_it_can(void **state)
 static void
 ignores_unknown_infos(void **state)
 {
-	static const uint16_t infos[] = {17, 0xffff, INFO_BLOCK_SIZE, 0x8000, 4,
-		INFO_EXPORT, 99};
+	static const uint16_t infos[] = { 17, 0xffff, INFO_BLOCK_SIZE, 0x8000,
+		4, INFO_EXPORT, 99 };
 	struct wire *w = negotiating(HS_FIXED);
 	uint16_t *many = xmalloc(65535 * sizeof(*many));
 	uint32_t type;
@@ -718,8 +720,8 @@ ignores_unknown_infos(void **state)
 static void
 bears_duplicate_infos(void **state)
 {
-	static const uint16_t infos[] = {INFO_BLOCK_SIZE, INFO_BLOCK_SIZE,
-		INFO_NAME, INFO_EXPORT, INFO_NAME, INFO_EXPORT};
+	static const uint16_t infos[] = { INFO_BLOCK_SIZE, INFO_BLOCK_SIZE,
+		INFO_NAME, INFO_EXPORT, INFO_NAME, INFO_EXPORT };
 	struct wire *w = negotiating(HS_FIXED);
 	uint32_t type = wire_info(w, OPT_INFO, "nullb0", infos, 6);
 
@@ -746,7 +748,7 @@ compare_replies(const void *a, const void *b)
 
 static void
 collect_replies(struct wire *w, uint32_t option, const char *name,
-	const uint16_t *infos, uint16_t nr, struct replies *out)
+    const uint16_t *infos, uint16_t nr, struct replies *out)
 {
 	struct opt_reply *r = xmalloc(sizeof(*r));
 	uint8_t data[512];
@@ -764,14 +766,14 @@ collect_replies(struct wire *w, uint32_t option, const char *name,
 		out->nr++;
 	} while (r->type == REP_INFO);
 	qsort(out->reply, (size_t)out->nr, sizeof(out->reply[0]),
-		compare_replies);
+	    compare_replies);
 	free(r);
 }
 
 static void
 tells_name_and_description(void **state)
 {
-	static const uint16_t infos[] = {INFO_NAME, INFO_DESCRIPTION};
+	static const uint16_t infos[] = { INFO_NAME, INFO_DESCRIPTION };
 
 	(void)state;
 	for (int i = -1; i < (int)NR(names); i++) {
@@ -803,8 +805,8 @@ tells_name_and_description(void **state)
 static void
 info_and_go_agree(void **state)
 {
-	static const uint16_t infos[] = {INFO_BLOCK_SIZE, INFO_NAME,
-		INFO_DESCRIPTION, INFO_EXPORT};
+	static const uint16_t infos[] = { INFO_BLOCK_SIZE, INFO_NAME,
+		INFO_DESCRIPTION, INFO_EXPORT };
 
 	(void)state;
 	for (uint16_t nr = 0; nr <= 4; nr++) {
@@ -825,17 +827,17 @@ info_and_go_agree(void **state)
 static void
 unknown_export_leaves_it_negotiating(void **state)
 {
-	static const char *const unknown[] = {"nullb", "nullb00", "nullb1",
-		"../nullb0", "/nullb0", "with space", "\xc3\xa9", "%s%s%s%n"};
-	static const uint16_t infos[] = {INFO_BLOCK_SIZE, INFO_NAME};
+	static const char *const unknown[] = { "nullb", "nullb00", "nullb1",
+		"../nullb0", "/nullb0", "with space", "\xc3\xa9", "%s%s%s%n" };
+	static const uint16_t infos[] = { INFO_BLOCK_SIZE, INFO_NAME };
 	struct wire *w = negotiating(HS_FIXED);
 
 	(void)state;
 	for (size_t i = 0; i < NR(unknown); i++) {
 		assert_int_equal(wire_info(w, OPT_INFO, unknown[i], infos, 2),
-			REP_ERR_UNKNOWN);
+		    REP_ERR_UNKNOWN);
 		assert_int_equal(wire_info(w, OPT_GO, unknown[i], infos, 2),
-			REP_ERR_UNKNOWN);
+		    REP_ERR_UNKNOWN);
 		assert_int_equal(w->min, 0);
 		wire_assert_options_in_step(w);
 	}
@@ -852,10 +854,10 @@ never_requires_block_sizes(void **state)
 	for (size_t i = 0; i < NR(names); i++) {
 		struct wire *w = negotiating(HS_FIXED);
 
-		assert_int_equal(wire_info(w, OPT_INFO, names[i], NULL, 0),
-			REP_ACK);
-		assert_int_equal(wire_info(w, OPT_GO, names[i], NULL, 0),
-			REP_ACK);
+		assert_int_equal(
+		    wire_info(w, OPT_INFO, names[i], NULL, 0), REP_ACK);
+		assert_int_equal(
+		    wire_info(w, OPT_GO, names[i], NULL, 0), REP_ACK);
 		wire_close(w);
 	}
 }
@@ -871,19 +873,18 @@ info_leaves_nothing_behind(void **state)
 	(void)state;
 	for (int i = 0; i < 1000; i++)
 		assert_int_equal(wire_info(w, OPT_INFO,
-					 names[(size_t)i % NR(names)], NULL, 0),
-			REP_ACK);
+				     names[(size_t)i % NR(names)], NULL, 0),
+		    REP_ACK);
 	wire_assert_served(other, 0);
 	assert_int_equal(wire_option_result(w, OPT_ABORT, NULL, 0), REP_ACK);
 	wire_close(w);
 	for (int i = 0; i < 500; i++) {
 		w = negotiating(HS_FIXED);
-		assert_int_equal(wire_info(w, OPT_INFO, "nullb0", NULL, 0),
-			REP_ACK);
+		assert_int_equal(
+		    wire_info(w, OPT_INFO, "nullb0", NULL, 0), REP_ACK);
 		if (i & 1)
 			assert_int_equal(
-				wire_option_result(w, OPT_ABORT, NULL, 0),
-				REP_ACK);
+			    wire_option_result(w, OPT_ABORT, NULL, 0), REP_ACK);
 		wire_close(w);
 	}
 	daemon_settle(nullbd, fds);
@@ -899,8 +900,8 @@ never_pads_go(void **state)
 	for (uint32_t flags = HS_FIXED; flags <= 3; flags += 2) {
 		struct wire *w = negotiating(flags);
 
-		assert_int_equal(wire_info(w, OPT_GO, "nullb0", NULL, 0),
-			REP_ACK);
+		assert_int_equal(
+		    wire_info(w, OPT_GO, "nullb0", NULL, 0), REP_ACK);
 		wire_expect_silence(w, 50);
 		wire_assert_served(w, 0);
 		wire_close(w);
@@ -967,73 +968,80 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		CASE("N12", "drops a client whose option has another magic",
-			drops_wrong_magic),
-		CASE("N13 N14 N15 N17", "refuses unknown options, echoes them,"
-					" passes over their data",
-			refuses_unknown_options),
+		    drops_wrong_magic),
+		CASE("N13 N14 N15 N17",
+		    "refuses unknown options, echoes them,"
+		    " passes over their data",
+		    refuses_unknown_options),
 		CASE("N13 N14 N19 N78 N79 N180",
-			"refuses with UNSUP what it does not offer, each time",
-			refuses_what_it_does_not_offer),
+		    "refuses with UNSUP what it does not offer, each time",
+		    refuses_what_it_does_not_offer),
 		CASE("N16", "hangs up on an option that promises 2 GiB",
-			hangs_up_on_endless_options),
-		CASE("N16 N17", "answers 1 MiB of option data in step or hangs up",
-			bears_large_options),
+		    hangs_up_on_endless_options),
+		CASE("N16 N17",
+		    "answers 1 MiB of option data in step or hangs up",
+		    bears_large_options),
 		CASE("N18 N75", "answers pipelined options in their order",
-			answers_pipelined_options_in_order),
+		    answers_pipelined_options_in_order),
 		CASE("N18", "reassembles options sent a byte at a time",
-			reassembles_options),
+		    reassembles_options),
 		CASE("N20", "a refused client is not hung up on",
-			refuses_without_hanging_up),
+		    refuses_without_hanging_up),
 		CASE("N22", "bears 20000 options", bears_many_options),
-		CASE("N24 N26", "EXPORT_NAME enters each export, with zeroes or"
-				" without",
-			enters_by_name),
+		CASE("N24 N26",
+		    "EXPORT_NAME enters each export, with zeroes or"
+		    " without",
+		    enters_by_name),
 		CASE("N26", "EXPORT_NAME with an empty name enters the first",
-			enters_default_by_empty_name),
-		CASE("N25 N26", "EXPORT_NAME of an unknown name closes silently",
-			closes_on_unknown_name),
-		CASE("N25 N27", "EXPORT_NAME too long or with NUL closes silently",
-			closes_on_odd_names),
+		    enters_default_by_empty_name),
+		CASE("N25 N26",
+		    "EXPORT_NAME of an unknown name closes silently",
+		    closes_on_unknown_name),
+		CASE("N25 N27",
+		    "EXPORT_NAME too long or with NUL closes silently",
+		    closes_on_odd_names),
 		CASE("N31 N32", "ABORT is acknowledged, with data too",
-			acks_abort),
+		    acks_abort),
 		CASE("N33", "a client may leave without reading ABORT's reply",
-			bears_abort_without_reading),
-		CASE("N35 N38 N39 N41", "LIST names every export once, each time",
-			lists_all_exports),
+		    bears_abort_without_reading),
+		CASE("N35 N38 N39 N41",
+		    "LIST names every export once, each time",
+		    lists_all_exports),
 		CASE("N36", "LIST with data is INVALID, the data passed over",
-			refuses_list_with_data),
+		    refuses_list_with_data),
 		CASE("N42 N43", "STARTTLS is refused, with data too",
-			refuses_starttls),
+		    refuses_starttls),
 		CASE("N42", "nothing is answered with TLS_REQD",
-			never_asks_for_tls),
+		    never_asks_for_tls),
 		CASE("N59 N61", "INFO whose lengths disagree is INVALID",
-			refuses_malformed_info),
+		    refuses_malformed_info),
 		CASE("N59 N72", "GO whose lengths disagree is INVALID",
-			refuses_malformed_go),
+		    refuses_malformed_go),
 		CASE("N60 N67", "names too long or with NUL are refused",
-			refuses_odd_names),
+		    refuses_odd_names),
 		CASE("N61 N62", "INFO and GO tell size and flags unasked",
-			always_tells_the_export),
+		    always_tells_the_export),
 		CASE("N62 N79", "the flags are those of the device",
-			flags_tell_what_it_can),
+		    flags_tell_what_it_can),
 		CASE("N63", "unknown kinds of information are passed over",
-			ignores_unknown_infos),
+		    ignores_unknown_infos),
 		CASE("N63", "the same information may be asked for twice",
-			bears_duplicate_infos),
-		CASE("N64 N65", "NAME is the export's, a DESCRIPTION never empty",
-			tells_name_and_description),
+		    bears_duplicate_infos),
+		CASE("N64 N65",
+		    "NAME is the export's, a DESCRIPTION never empty",
+		    tells_name_and_description),
 		CASE("N69", "INFO and GO tell the same", info_and_go_agree),
 		CASE("N67 N72", "UNKNOWN leaves the session negotiating",
-			unknown_export_leaves_it_negotiating),
+		    unknown_export_leaves_it_negotiating),
 		CASE("N68 N87", "nobody is required to ask for block sizes",
-			never_requires_block_sizes),
+		    never_requires_block_sizes),
 		CASE("N70", "1000 INFOs leave nothing behind",
-			info_leaves_nothing_behind),
+		    info_leaves_nothing_behind),
 		CASE("N71", "GO is never followed by zeroes", never_pads_go),
 		CASE("N73", "commands in GO's segment are commands",
-			takes_commands_behind_go),
+		    takes_commands_behind_go),
 		CASE("N74", "the empty name is the first device",
-			empty_name_is_the_first_device),
+		    empty_name_is_the_first_device),
 	};
 
 	return cmocka_run_group_tests_name("options", tests, start, stop);

@@ -22,7 +22,7 @@
 static struct daemon *nullbd;
 static uint64_t seed;
 
-static const char *const kernels[] = {"4.14", "5.4", "6.1", "6.12"};
+static const char *const kernels[] = { "4.14", "5.4", "6.1", "6.12" };
 static char devices[12][128];
 
 static const char *
@@ -44,25 +44,30 @@ start(void **state)
 	for (int k = 0; k < 4; k++)
 		for (int irq = 0; irq < 3; irq++)
 			snprintf(devices[n++], sizeof(devices[0]),
-				"%s:size=64M,memory_backed=1,discard=1,"
-				"kernel=%s,irqmode=%d,completion_nsec=50000",
-				device_name(k, irq), kernels[k], irq);
+			    "%s:size=64M,memory_backed=1,discard=1,"
+			    "kernel=%s,irqmode=%d,completion_nsec=50000",
+			    device_name(k, irq), kernels[k], irq);
 	nullbd = daemon_start("--workers", "2", devices[0], devices[1],
-		devices[2], devices[3], devices[4], devices[5], devices[6],
-		devices[7], devices[8], devices[9], devices[10], devices[11],
-		"one:size=64M,memory_backed=1,discard=1,hw_queue_depth=1,"
-		"irqmode=2,completion_nsec=100000",
-		"two:size=64M,memory_backed=1,hw_queue_depth=2,irqmode=1",
-		"tags1:size=64M,memory_backed=1,hw_queue_depth=1,irqmode=0,"
-		"submit_queues=2",
-		"slow:size=64M,memory_backed=1,irqmode=2,"
-		"completion_nsec=5000000",
-		"odd:size=64M,memory_backed=1,discard=1,blocksize=4096,"
-		"irqmode=2,completion_nsec=20000,max_sectors=16,"
-		"virt_boundary=1",
-		"runs:size=64M,memory_backed=1,discard=1,page_order=4,"
-		"chunk_sectors=64,irqmode=2,completion_nsec=20000",
-		NULL);
+	    devices[2], devices[3], devices[4], devices[5], devices[6],
+	    devices[7], devices[8], devices[9], devices[10], devices[11],
+	    "one:size=64M,memory_backed=1,discard=1,hw_queue_depth=1,"
+	    "irqmode=2,completion_nsec=100000",
+	    "two:size=64M,memory_backed=1,hw_queue_depth=2,irqmode=1",
+	    "tags1:size=64M,memory_backed=1,hw_queue_depth=1,irqmode=0,"
+	    "submit_queues=2",
+	    "slow:size=64M,memory_backed=1,irqmode=2,"
+	    "completion_nsec=5000000",
+	    "odd:size=64M,memory_backed=1,discard=1,blocksize=4096,"
+	    "irqmode=2,completion_nsec=20000,max_sectors=16,"
+	    "virt_boundary=1",
+	    "runs:size=64M,memory_backed=1,discard=1,page_order=4,"
+	    "chunk_sectors=64,irqmode=2,completion_nsec=20000",
+	    "zero:size=64M,memory_backed=1,discard=1,irqmode=2,"
+	    "completion_nsec=30000,write_zeroes_max_bytes=4K,"
+	    "discard_max_bytes=4K",
+	    "plug:size=64M,memory_backed=1,discard=1,nomerges=2,"
+	    "plug_nsec=200000,submit_queues=2",
+	    NULL);
 	nullbd->shared = true;
 	return 0;
 }
@@ -81,16 +86,17 @@ stop(void **state)
 struct program {
 	struct op *ops;
 	uint8_t *bytes; /* payloads, expected data, received data */
-	uint8_t *want;	/* as big as the region */
+	uint8_t *want;  /* as big as the region */
 	size_t n;
 	uint64_t base; /* of the region on the device */
 };
 
 struct kind {
-	uint32_t align;	     /* of offsets and lengths */
+	uint32_t align;      /* of offsets and lengths */
 	uint32_t trim_align; /* TRIM gives up whole blocks */
 	uint32_t max_io;
 	bool trim;
+	uint32_t region;
 };
 
 static uint32_t
@@ -102,15 +108,15 @@ pick(uint64_t *rng, uint32_t max, uint32_t align)
 /* `disk` is the region as it is before; it is what it will be after. */
 static void
 program_make(struct program *p, uint64_t *rng, size_t n, uint8_t *disk,
-	uint64_t base, const struct kind *kind)
+    uint64_t base, const struct kind *kind)
 {
 	uint8_t *at;
 
 	p->n = n;
 	p->base = base;
 	p->ops = calloc(n, sizeof(*p->ops));
-	p->bytes = at = xmalloc(n * 2 * MAX_IO);
-	for (size_t i = 0; i < n; i++, at += 2 * (size_t)MAX_IO) {
+	p->bytes = at = xmalloc(n * 2 * kind->max_io);
+	for (size_t i = 0; i < n; i++, at += 2 * (size_t)kind->max_io) {
 		struct op *op = &p->ops[i];
 		uint64_t dice = rng_below(rng, 100);
 		uint32_t align = kind->align, offset, length;
@@ -124,25 +130,25 @@ program_make(struct program *p, uint64_t *rng, size_t n, uint8_t *disk,
 		if (op->type == CMD_TRIM)
 			align = kind->trim_align;
 		/* half of them within one block, so that many are the same */
-		length = pick(rng, rng_below(rng, 2) ? 4096 : kind->max_io,
-			align);
+		length = pick(rng,
+		    rng_below(rng, 2) && kind->max_io > 4096 ? 4096
+							     : kind->max_io,
+		    align);
 		if (!length)
 			length = align;
 		offset = rng_below(rng, 3)
-				 ? pick(rng, REGION - length, align)
-				 : 0;
+			     ? pick(rng, kind->region - length, align)
+			     : 0;
 		op->offset = base + offset;
 		op->length = length;
 		op->data = at;
-		op->got = at + MAX_IO;
+		op->got = at + kind->max_io;
 		switch (op->type) {
 		case CMD_WRITE:
 			fill(at, length, rng_next(rng));
 			memcpy(disk + offset, at, length);
 			break;
-		case CMD_READ:
-			memcpy(at, disk + offset, length);
-			break;
+		case CMD_READ: memcpy(at, disk + offset, length); break;
 		default: memset(disk + offset, 0, length); break;
 		}
 	}
@@ -157,11 +163,11 @@ program_check(struct program *p, const char *what)
 
 		if (!op->answered || op->error)
 			wire_fail("%s: request %zu, command %u: error %u", what,
-				i, op->type, op->error);
+			    i, op->type, op->error);
 		if (op->type != CMD_READ)
 			continue;
 		snprintf(text, sizeof(text), "%s: read %zu of %u at +%u", what,
-			i, op->length, (uint32_t)(op->offset - p->base));
+		    i, op->length, (uint32_t)(op->offset - p->base));
 		assert_same(op->got, op->data, op->length, text);
 	}
 	free(p->ops);
@@ -170,12 +176,12 @@ program_check(struct program *p, const char *what)
 
 static void
 run_programs(const char *name, size_t depth, int rounds, size_t piece,
-	const struct kind *kind, uint64_t *rng)
+    const struct kind *kind, uint64_t *rng)
 {
 	struct wire *w = wire_open(nullbd, name, false);
-	uint8_t *disk = xmalloc(REGION);
+	uint8_t *disk = xmalloc(kind->region);
 
-	assert_int_equal(wire_read(w, disk, 8192, REGION), 0);
+	assert_int_equal(wire_read(w, disk, 8192, kind->region), 0);
 	for (int i = 0; i < rounds; i++) {
 		struct program p;
 
@@ -187,9 +193,9 @@ run_programs(const char *name, size_t depth, int rounds, size_t piece,
 	free(disk);
 }
 
-static const struct kind sectors = {512, 512, MAX_IO, true};
-static const struct kind bytes = {1, 512, MAX_IO, true};
-static const struct kind block = {4096, 4096, 4096, true};
+static const struct kind sectors = { 512, 512, MAX_IO, true, REGION };
+static const struct kind bytes = { 1, 512, MAX_IO, true, REGION };
+static const struct kind block = { 4096, 4096, 4096, true, REGION };
 
 /* ------------------------------------------------------------------ cases */
 
@@ -201,8 +207,8 @@ order_of_arrival(void **state)
 	(void)state;
 	for (int k = 0; k < 4; k++)
 		for (int irq = 0; irq < 3; irq++)
-			run_programs(device_name(k, irq), 64, 25, 0, &sectors,
-				&rng);
+			run_programs(
+			    device_name(k, irq), 64, 25, 0, &sectors, &rng);
 }
 
 static void
@@ -213,8 +219,8 @@ order_of_arrival_in_bytes(void **state)
 	(void)state;
 	for (int k = 0; k < 4; k++)
 		for (int irq = 0; irq < 3; irq++)
-			run_programs(device_name(k, irq), 64, 20, 0, &bytes,
-				&rng);
+			run_programs(
+			    device_name(k, irq), 64, 20, 0, &bytes, &rng);
 }
 
 static void
@@ -225,29 +231,31 @@ order_of_one_block(void **state)
 	(void)state;
 	for (int k = 0; k < 4; k++)
 		for (int irq = 0; irq < 3; irq++)
-			run_programs(device_name(k, irq), 64, 15, 0, &block,
-				&rng);
+			run_programs(
+			    device_name(k, irq), 64, 15, 0, &block, &rng);
 }
 
 /* A writes, B writes, read, C writes, read...: all on one sector. */
 static void
 each_read_sees_the_write_before_it(void **state)
 {
-	enum { N = 64 };
+	enum {
+		N = 64
+	};
 	uint8_t *data = xmalloc(N * 4096), *got = xmalloc(N * 4096);
 
 	(void)state;
 	for (int d = 0; d < 12; d++) {
 		struct wire *w =
-			wire_open(nullbd, device_name(d / 3, d % 3), false);
+		    wire_open(nullbd, device_name(d / 3, d % 3), false);
 
 		for (uint32_t round = 0; round < 8; round++) {
-			struct op ops[N] = {{0}};
+			struct op ops[N] = { { 0 } };
 			uint32_t len = round & 1 ? 4096 : 512;
 
 			for (uint32_t i = 0; i < N; i++) {
-				memset(data + i * 4096, (int)(i / 2 + round),
-					len);
+				memset(
+				    data + i * 4096, (int)(i / 2 + round), len);
 				ops[i].type = i % 2 ? CMD_READ : CMD_WRITE;
 				ops[i].offset = 1 * MiB;
 				ops[i].length = len;
@@ -258,7 +266,7 @@ each_read_sees_the_write_before_it(void **state)
 			batch_assert_ok(ops, N);
 			for (uint32_t i = 1; i < N; i += 2)
 				assert_same(got + i * 4096, data + i * 4096,
-					len, "the read after a write");
+				    len, "the read after a write");
 		}
 		wire_close(w);
 	}
@@ -269,7 +277,7 @@ each_read_sees_the_write_before_it(void **state)
 static void
 order_without_tags(void **state)
 {
-	static const char *const names[] = {"one", "two", "tags1"};
+	static const char *const names[] = { "one", "two", "tags1" };
 	uint64_t rng = seed + 3;
 
 	(void)state;
@@ -285,7 +293,7 @@ order_without_tags(void **state)
 static void
 order_with_odd_limits(void **state)
 {
-	struct kind kind = {1, 4096, MAX_IO, true};
+	struct kind kind = { 1, 4096, MAX_IO, true, REGION };
 	uint64_t rng = seed + 4;
 
 	(void)state;
@@ -294,13 +302,17 @@ order_with_odd_limits(void **state)
 	run_programs("odd", 64, 20, 0, &kind, &rng);
 	run_programs("runs", 64, 20, 0, &sectors, &rng);
 	run_programs("runs", 64, 20, 0, &bytes, &rng);
+	run_programs("zero", 64, 20, 0, &sectors, &rng);
+	run_programs("zero", 64, 20, 0, &bytes, &rng);
+	run_programs("plug", 64, 20, 0, &sectors, &rng);
+	run_programs("plug", 64, 20, 0, &bytes, &rng);
 }
 
 static void
 order_in_any_fragmentation(void **state)
 {
-	static const size_t pieces[] = {1, 7, 27, 28, 29, 513, 4096, 5000,
-		65536, 100000};
+	static const size_t pieces[] = { 1, 7, 27, 28, 29, 513, 4096, 5000,
+		65536, 100000 };
 	uint64_t rng = seed + 5;
 
 	(void)state;
@@ -310,9 +322,25 @@ order_in_any_fragmentation(void **state)
 		if (pieces[i] < 20)
 			kind.max_io = 512;
 		run_programs("k3i1", pieces[i] < 20 ? 16 : 64, 4, pieces[i],
-			&kind, &rng);
+		    &kind, &rng);
 		run_programs("k0i2", pieces[i] < 20 ? 16 : 64, 4, pieces[i],
-			&kind, &rng);
+		    &kind, &rng);
+	}
+}
+
+/* Up to 3 MiB each: 64 of them are more than may be in flight. */
+static void
+order_of_large_requests(void **state)
+{
+	static const struct kind large = { 512, 512, 3 * MiB, true, 8 * MiB };
+	uint64_t rng = seed + 7;
+
+	(void)state;
+	for (int d = 0; d < 12; d += 4) {
+		const char *name = device_name(d / 3, d % 3);
+
+		run_programs(name, 64, 3, 0, &large, &rng);
+		run_programs(name, 64, 1, 300001, &large, &rng);
 	}
 }
 
@@ -334,14 +362,16 @@ pipelines_of_a_thousand(void **state)
 static void
 pipelines_of_ten_thousand_reads(void **state)
 {
-	enum { N = 10000 };
+	enum {
+		N = 10000
+	};
 	struct op *ops = calloc(N, sizeof(*ops));
 	uint8_t *want = xmalloc(1 * MiB), *got = xmalloc(N * 512);
 
 	(void)state;
 	for (int d = 0; d < 12; d += 4) {
 		struct wire *w =
-			wire_open(nullbd, device_name(d / 3, d % 3), false);
+		    wire_open(nullbd, device_name(d / 3, d % 3), false);
 
 		fill(want, 1 * MiB, (uint64_t)d);
 		assert_int_equal(wire_write(w, want, 0, 1 * MiB), 0);
@@ -355,7 +385,7 @@ pipelines_of_ten_thousand_reads(void **state)
 		batch_assert_ok(ops, N);
 		for (uint32_t i = 0; i < N; i++)
 			assert_same(ops[i].got, want + ops[i].offset, 512,
-				"a deep read");
+			    "a deep read");
 		wire_close(w);
 	}
 	free(got);
@@ -369,7 +399,7 @@ slow_requests_overlap(void **state)
 {
 	struct wire *w = wire_open(nullbd, "slow", false);
 	struct wire *other = wire_open(nullbd, "k3i1", false);
-	struct op ops[64] = {{0}};
+	struct op ops[64] = { { 0 } };
 	uint8_t *got = xmalloc(64 * 4096);
 	uint64_t start_ns, took_us, best_us = ~0ULL;
 
@@ -446,7 +476,7 @@ many_connections_side_by_side(void **state)
 	(void)state;
 	for (size_t i = 0; i < NR(pids); i++)
 		pids[i] = client_fork(device_name((int)i / 12, (int)i % 3),
-			i * 256 * KiB, seed + 100 + i, 6);
+		    i * 256 * KiB, seed + 100 + i, 6);
 	children_wait(pids, NR(pids));
 }
 
@@ -470,8 +500,8 @@ a_hundred_connections_at_once(void **state)
 
 	(void)state;
 	for (uint64_t i = 0; i < NR(w); i++) {
-		w[i] = wire_open(nullbd, device_name((int)i % 4, (int)i % 3),
-			false);
+		w[i] = wire_open(
+		    nullbd, device_name((int)i % 4, (int)i % 3), false);
 		fill(data, sizeof(data), i);
 		assert_int_equal(wire_write(w[i], data, i * 512, 512), 0);
 	}
@@ -489,8 +519,14 @@ a_hundred_connections_at_once(void **state)
 static void
 overlapping_writes_of_several_connections(void **state)
 {
-	enum { C = 4, LEN = 96 * KiB, STEP = 16 * KiB };
-	enum { ALL = (C - 1) * STEP + LEN };
+	enum {
+		C = 4,
+		LEN = 96 * KiB,
+		STEP = 16 * KiB
+	};
+	enum {
+		ALL = (C - 1) * STEP + LEN
+	};
 	uint8_t *data = xmalloc(C * LEN), *got = xmalloc(ALL);
 	struct wire *w[C];
 
@@ -501,7 +537,7 @@ overlapping_writes_of_several_connections(void **state)
 		for (int c = 0; c < C; c++)
 			w[c] = wire_open(nullbd, name, false);
 		for (int round = 0; round < 10; round++) {
-			struct op ops[C] = {{0}};
+			struct op ops[C] = { { 0 } };
 
 			for (int c = 0; c < C; c++) {
 				memset(data + c * LEN, round * C + c + 1, LEN);
@@ -520,9 +556,9 @@ overlapping_writes_of_several_connections(void **state)
 				int c = got[i] - round * C - 1;
 
 				if (c < 0 || c >= C || i < c * STEP ||
-					i >= c * STEP + LEN)
+				    i >= c * STEP + LEN)
 					wire_fail("%s: byte %d is 0x%02x", name,
-						i, got[i]);
+					    i, got[i]);
 			}
 		}
 		for (int c = 0; c < C; c++)
@@ -542,7 +578,7 @@ replies_come_when_they_are_ready(void **state)
 
 	(void)state;
 	for (int i = 0; i < 20; i++) {
-		struct op op = {.type = CMD_READ, .length = 512, .got = got};
+		struct op op = { .type = CMD_READ, .length = 512, .got = got };
 		uint64_t fast_ns;
 
 		batch_send(slow, &op, 1);
@@ -561,34 +597,36 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		CASE("N139", "64 in flight: each read sees what came before it",
-			order_of_arrival),
+		    order_of_arrival),
 		CASE("N139 N87", "the same at any byte",
-			order_of_arrival_in_bytes),
+		    order_of_arrival_in_bytes),
 		CASE("N139", "the same in whole blocks", order_of_one_block),
 		CASE("N139", "writes and reads of one block in turn",
-			each_read_sees_the_write_before_it),
+		    each_read_sees_the_write_before_it),
 		CASE("N139", "the order holds when tags run out",
-			order_without_tags),
+		    order_without_tags),
 		CASE("N139", "the order holds under odd queue limits",
-			order_with_odd_limits),
+		    order_with_odd_limits),
 		CASE("N110 N139", "the order holds in any fragmentation",
-			order_in_any_fragmentation),
+		    order_in_any_fragmentation),
+		CASE("N139 N165", "the order holds for large requests",
+		    order_of_large_requests),
 		CASE("N139 N165", "pipelines of 1024 and 3000",
-			pipelines_of_a_thousand),
+		    pipelines_of_a_thousand),
 		CASE("N109 N123", "10000 reads in flight, each answered once",
-			pipelines_of_ten_thousand_reads),
+		    pipelines_of_ten_thousand_reads),
 		CASE("N137", "slow requests overlap in time",
-			slow_requests_overlap),
+		    slow_requests_overlap),
 		CASE("N137", "a fast device does not wait for a slow one",
-			replies_come_when_they_are_ready),
+		    replies_come_when_they_are_ready),
 		CASE("N160 N161", "48 connections side by side",
-			many_connections_side_by_side),
+		    many_connections_side_by_side),
 		CASE("N160 N161", "4 connections share one tag",
-			four_connections_on_one_tag),
+		    four_connections_on_one_tag),
 		CASE("N160 N161", "100 connections are open at once",
-			a_hundred_connections_at_once),
+		    a_hundred_connections_at_once),
 		CASE("N166", "overlapping writes of several connections",
-			overlapping_writes_of_several_connections),
+		    overlapping_writes_of_several_connections),
 	};
 
 	return cmocka_run_group_tests_name("order", tests, start, stop);

@@ -40,8 +40,9 @@ wait_until_taken(struct daemon *d)
 {
 	for (int i = 0; i < 500; i++) {
 		if (daemon_stat(d, "nullb0", 9) > 0 ||
-			daemon_stat(d, "nullb0", 1) > 0)
+		    daemon_stat(d, "nullb0", 1) > 0)
 			return;
+		daemon_assert_alive(d);
 		sleep_ms(10);
 	}
 	wire_fail("the requests do not arrive");
@@ -110,16 +111,16 @@ answers_what_is_in_flight(void **state)
 		for (size_t i = 0; i < NR(ops); i++) {
 			if (!ops[i].answered)
 				wire_fail("%s: request %zu is not answered",
-					specs[s], i);
+				    specs[s], i);
 			if (ops[i].error && ops[i].error != E_SHUTDOWN)
-				wire_fail("%s: error %u", specs[s],
-					ops[i].error);
+				wire_fail(
+				    "%s: error %u", specs[s], ops[i].error);
 			finished += !ops[i].error;
 			refused += ops[i].error == E_SHUTDOWN;
 		}
 		ms = daemon_ended(d);
 		print_message("%zu finished, %zu refused, exit %d ms later\n",
-			finished, refused, ms);
+		    finished, refused, ms);
 	}
 	free(got);
 }
@@ -129,9 +130,9 @@ refuses_what_comes_later(void **state)
 {
 	struct daemon *d = daemon_start("nullb0:size=64M,memory_backed=1,"
 					"irqmode=2,completion_nsec=1000000000",
-		NULL);
+	    NULL);
 	struct wire *w = wire_open(d, "", false);
-	uint8_t got[4096 * 4], buf[REQUEST_SIZE + 512] = {0};
+	uint8_t got[4096 * 4], buf[REQUEST_SIZE + 512] = { 0 };
 	struct op ops[4];
 	bool eof;
 
@@ -167,7 +168,7 @@ refuses_options_that_come_later(void **state)
 {
 	struct daemon *d = daemon_start("nullb0:size=64M,irqmode=2,"
 					"completion_nsec=1000000000",
-		NULL);
+	    NULL);
 	struct wire *busy = wire_open(d, "", false);
 	struct wire *a = wire_unix(d->sock), *b = wire_unix(d->sock);
 	uint8_t option[OPT_HEADER], head[OPT_REPLY_HEADER], got[4096];
@@ -192,8 +193,8 @@ refuses_options_that_come_later(void **state)
 		assert_int_equal(get32(head + 12), REP_ERR_SHUTDOWN);
 	else
 		assert_true(eof);
-	print_message("LIST while shutting down: %s\n",
-		eof ? "the end" : "SHUTDOWN");
+	print_message(
+	    "LIST while shutting down: %s\n", eof ? "the end" : "SHUTDOWN");
 	put_option(option, OPT_ABORT, NULL, 0);
 	wire_try_send(b, option, sizeof(option), 500);
 	if (wire_drain(b, head, sizeof(head), 4000, &eof) == sizeof(head))
@@ -207,8 +208,8 @@ refuses_options_that_come_later(void **state)
 static void
 ends_whatever_its_clients_do(void **state)
 {
-	struct daemon *d = daemon_start("--workers", "2",
-		"nullb0:size=64M,memory_backed=1", NULL);
+	struct daemon *d = daemon_start(
+	    "--workers", "2", "nullb0:size=64M,memory_backed=1", NULL);
 	struct wire *w;
 	uint8_t *buf = xmalloc(64 * REQUEST_SIZE), *p = buf;
 
@@ -220,7 +221,7 @@ ends_whatever_its_clients_do(void **state)
 	w = wire_unix(d->sock);
 	wire_greeting(w);
 	wire_flags(w, 3);
-	wire_send(w, "IHAVE", 5); /* half an option */
+	wire_send(w, "IHAVE", 5);    /* half an option */
 	w = wire_open(d, "", false); /* idle */
 	w = wire_open(d, "", false);
 	wire_send(w, "\x25\x60", 2); /* half a header */
@@ -242,10 +243,10 @@ writes_in_flight_are_whole_or_refused(void **state)
 {
 	struct daemon *d = daemon_start("nullb0:size=64M,memory_backed=1,"
 					"irqmode=2,completion_nsec=100000000",
-		NULL);
+	    NULL);
 	struct wire *w = wire_open(d, "", false);
 	uint8_t *data = xmalloc(64 * 4096);
-	struct op ops[64] = {{0}};
+	struct op ops[64] = { { 0 } };
 
 	(void)state;
 	fill(data, 64 * 4096, 1);
@@ -270,7 +271,7 @@ a_second_signal_ends_at_once(void **state)
 {
 	struct daemon *d = daemon_start("nullb0:size=64M,irqmode=2,"
 					"completion_nsec=3600000000000",
-		NULL);
+	    NULL);
 	struct wire *w = wire_open(d, "", false);
 	uint64_t start_ns;
 
@@ -292,7 +293,7 @@ accepts_nobody_while_ending(void **state)
 {
 	struct daemon *d = daemon_start("nullb0:size=64M,irqmode=2,"
 					"completion_nsec=500000000",
-		NULL);
+	    NULL);
 	struct wire *w = wire_open(d, "", false);
 	uint8_t buf[18];
 
@@ -322,19 +323,19 @@ main(void)
 		CASE("N162", "ends when idle", ends_when_idle),
 		CASE("N162", "ends on SIGINT too", ends_on_sigint_too),
 		CASE("N162", "finishes or refuses what is in flight",
-			answers_what_is_in_flight),
+		    answers_what_is_in_flight),
 		CASE("N162", "refuses requests that come later",
-			refuses_what_comes_later),
+		    refuses_what_comes_later),
 		CASE("N21", "refuses options that come later",
-			refuses_options_that_come_later),
+		    refuses_options_that_come_later),
 		CASE("N162 N165", "ends in time whatever its clients do",
-			ends_whatever_its_clients_do),
+		    ends_whatever_its_clients_do),
 		CASE("N162 N139", "writes in flight are whole or refused",
-			writes_in_flight_are_whole_or_refused),
+		    writes_in_flight_are_whole_or_refused),
 		CASE("N162", "a second signal ends it at once",
-			a_second_signal_ends_at_once),
+		    a_second_signal_ends_at_once),
 		CASE("N162", "serves nobody new while it ends",
-			accepts_nobody_while_ending),
+		    accepts_nobody_while_ending),
 	};
 
 	return cmocka_run_group_tests_name("shutdown", tests, NULL, NULL);

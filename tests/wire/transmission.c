@@ -14,18 +14,18 @@
 static struct daemon *nullbd;
 
 /* What the flags of a device may be. */
-static const char *const devices[] = {"full", "plain", "notrim", "big", "wz"};
+static const char *const devices[] = { "full", "plain", "notrim", "big", "wz" };
 
 static int
 start(void **state)
 {
 	(void)state;
 	nullbd = daemon_start("full:size=64M,memory_backed=1,discard=1",
-		"plain:size=64M", "notrim:size=64M,memory_backed=1",
-		"big:size=64M,memory_backed=1,discard=1,blocksize=4096",
-		"wz:size=64M,memory_backed=1,write_zeroes_max_bytes=1M",
-		"ro:size=64M,memory_backed=1,discard=1,ro=1",
-		"small:size=64M,memory_backed=1,memory_limit=1M", NULL);
+	    "plain:size=64M", "notrim:size=64M,memory_backed=1",
+	    "big:size=64M,memory_backed=1,discard=1,blocksize=4096",
+	    "wz:size=64M,memory_backed=1,write_zeroes_max_bytes=1M",
+	    "ro:size=64M,memory_backed=1,discard=1,ro=1",
+	    "small:size=64M,memory_backed=1,memory_limit=1M", NULL);
 	nullbd->shared = true;
 	return 0;
 }
@@ -44,7 +44,7 @@ stop(void **state)
  */
 static uint32_t
 command(struct wire *w, uint16_t flags, uint16_t type, uint64_t offset,
-	uint32_t length)
+    uint32_t length)
 {
 	uint64_t cookie = w->next_cookie++;
 	uint32_t error;
@@ -70,15 +70,15 @@ command(struct wire *w, uint16_t flags, uint16_t type, uint64_t offset,
 
 static void
 expect(struct wire *w, uint16_t flags, uint16_t type, uint64_t offset,
-	uint32_t length, uint32_t want)
+    uint32_t length, uint32_t want)
 {
 	uint32_t error = command(w, flags, type, offset, length);
 
 	if (error != want)
 		wire_fail("command %u, flags 0x%x, offset 0x%llx, length 0x%x:"
 			  " error %u, want %u",
-			type, flags, (unsigned long long)offset, length, error,
-			want);
+		    type, flags, (unsigned long long)offset, length, error,
+		    want);
 }
 
 static bool
@@ -100,9 +100,9 @@ offers(const struct wire *w, uint16_t type)
 static void
 drops_wrong_magic(void **state)
 {
-	static const uint32_t wrong[] = {0, 0x13956025, 0x25609514, 0x12560953,
+	static const uint32_t wrong[] = { 0, 0x13956025, 0x25609514, 0x12560953,
 		0x96744668, 0x67446698, 0x668e33ef, 0x21e41c71, 0x25609512,
-		0xa5609513, 0xffffffff};
+		0xa5609513, 0xffffffff };
 
 	(void)state;
 	for (size_t i = 0; i < NR(wrong); i++) {
@@ -148,16 +148,16 @@ wrong_magic_after_good_requests(void **state)
 static void
 echoes_cookies(void **state)
 {
-	static const uint64_t cookies[] = {0, 1, 0xffffffff, 0x100000000, ~0ULL,
-		1ULL << 63, 0x0123456789abcdef, 0x6744669800000000,
-		0x2560951325609513, 0x00007f1234567890};
+	static const uint64_t cookies[] = { 0, 1, 0xffffffff, 0x100000000,
+		~0ULL, 1ULL << 63, 0x0123456789abcdef, 0x6744669800000000,
+		0x2560951325609513, 0x00007f1234567890 };
 	struct wire *w = wire_open(nullbd, "full", false);
 	uint64_t rng = 1;
 
 	(void)state;
 	for (int i = 0; i < 1000; i++) {
-		uint64_t cookie = (size_t)i < NR(cookies) ? cookies[i]
-							  : rng_next(&rng);
+		uint64_t cookie =
+		    (size_t)i < NR(cookies) ? cookies[i] : rng_next(&rng);
 		uint8_t data[512];
 
 		wire_request(w, 0, CMD_READ, cookie, 0, 512);
@@ -227,8 +227,8 @@ reassembles_requests(void **state)
 		put_request(buf, 0, CMD_READ, cut, 1024, sizeof(got));
 		wire_send(w, buf, cut < 28 ? cut : 27);
 		sleep_ms(1);
-		wire_send(w, buf + (cut < 28 ? cut : 27),
-			28 - (cut < 28 ? cut : 27));
+		wire_send(
+		    w, buf + (cut < 28 ? cut : 27), 28 - (cut < 28 ? cut : 27));
 		assert_int_equal(wire_reply(w, cut), 0);
 		wire_recv(w, got, sizeof(got));
 		assert_same(got, want, sizeof(got), "a request in two pieces");
@@ -238,9 +238,9 @@ reassembles_requests(void **state)
 static void
 unknown_commands(void **state)
 {
-	static const uint16_t types[] = {7, 8, 9, 10, 100, 0x100, 0x101, 0x7fff,
-		0x8000, 0x8001, 0xffff};
-	static const uint32_t lengths[] = {0, 1, 512, 1 * MiB, 0xffffffff};
+	static const uint16_t types[] = { 7, 8, 9, 10, 100, 0x100, 0x101,
+		0x7fff, 0x8000, 0x8001, 0xffff };
+	static const uint32_t lengths[] = { 0, 1, 512, 1 * MiB, 0xffffffff };
 
 	(void)state;
 	for (size_t d = 0; d < NR(devices); d++) {
@@ -287,7 +287,7 @@ flags_of_commands(void **state)
 				if (legal && flag == CMD_FAST_ZERO)
 					continue; /* has a case of its own */
 				expect(w, flag, type, offset, len,
-					legal ? 0 : E_INVAL);
+				    legal ? 0 : E_INVAL);
 			}
 		}
 		expect(w, 0xffff, CMD_WRITE, 0, 70000, E_INVAL);
@@ -300,8 +300,8 @@ flags_of_commands(void **state)
 static void
 fua_goes_with_every_command(void **state)
 {
-	static const uint16_t types[] = {CMD_READ, CMD_WRITE, CMD_FLUSH,
-		CMD_TRIM, CMD_CACHE, CMD_WRITE_ZEROES};
+	static const uint16_t types[] = { CMD_READ, CMD_WRITE, CMD_FLUSH,
+		CMD_TRIM, CMD_CACHE, CMD_WRITE_ZEROES };
 	struct wire *w = wire_open(nullbd, "full", false);
 
 	(void)state;
@@ -309,8 +309,8 @@ fua_goes_with_every_command(void **state)
 		if (!offers(w, types[i]))
 			continue;
 		expect(w, CMD_FUA, types[i], 0,
-			types[i] == CMD_FLUSH ? 0 : 4096,
-			w->tx_flags & TX_FUA ? 0 : E_INVAL);
+		    types[i] == CMD_FLUSH ? 0 : 4096,
+		    w->tx_flags & TX_FUA ? 0 : E_INVAL);
 	}
 	wire_assert_served(w, 0);
 	wire_request(w, CMD_FUA, CMD_DISC, 1, 0, 0);
@@ -321,8 +321,8 @@ fua_goes_with_every_command(void **state)
 static void
 drains_bad_writes(void **state)
 {
-	static const uint32_t lengths[] = {1, 27, 28, 29, 511, 512, 4096, 65535,
-		65536, 65537, 1 * MiB, 4 * MiB + 5, 33 * MiB};
+	static const uint32_t lengths[] = { 1, 27, 28, 29, 511, 512, 4096,
+		65535, 65536, 65537, 1 * MiB, 4 * MiB + 5, 33 * MiB };
 	struct wire *w = wire_open(nullbd, "full", false);
 	uint8_t before[4096], after[4096];
 
@@ -347,7 +347,9 @@ static void
 drains_bad_writes_in_a_pipeline(void **state)
 {
 	struct wire *w = wire_open(nullbd, "full", false);
-	enum { N = 300 };
+	enum {
+		N = 300
+	};
 	struct op *ops = calloc(N, sizeof(*ops));
 	uint8_t *data = xmalloc(N * 5000), *got = xmalloc(N * 5000);
 	uint64_t rng = 5;
@@ -388,24 +390,24 @@ range_checks_do_not_overflow(void **state)
 		uint64_t offset;
 		uint32_t length;
 	} bad[] = {
-		{SIZE, 512},
-		{SIZE - 512, 1024},
-		{SIZE - 1, 2},
-		{SIZE + 512, 512},
-		{1ULL << 32, 512},
-		{1ULL << 63, 512},
-		{(1ULL << 63) - 512, 512},
-		{(1ULL << 63) - 512, 1024},
-		{0 - 512ULL, 512},
-		{0 - 256ULL, 512},
-		{0 - 1ULL, 1},
-		{0 - 1ULL, 2},
-		{0 - 512ULL, 64 * MiB},
-		{1, 64 * MiB},
-		{SIZE - 4096, 1 * MiB},
+		{ SIZE, 512 },
+		{ SIZE - 512, 1024 },
+		{ SIZE - 1, 2 },
+		{ SIZE + 512, 512 },
+		{ 1ULL << 32, 512 },
+		{ 1ULL << 63, 512 },
+		{ (1ULL << 63) - 512, 512 },
+		{ (1ULL << 63) - 512, 1024 },
+		{ 0 - 512ULL, 512 },
+		{ 0 - 256ULL, 512 },
+		{ 0 - 1ULL, 1 },
+		{ 0 - 1ULL, 2 },
+		{ 0 - 512ULL, 64 * MiB },
+		{ 1, 64 * MiB },
+		{ SIZE - 4096, 1 * MiB },
 	};
-	static const uint16_t types[] = {CMD_READ, CMD_WRITE, CMD_TRIM,
-		CMD_CACHE, CMD_WRITE_ZEROES};
+	static const uint16_t types[] = { CMD_READ, CMD_WRITE, CMD_TRIM,
+		CMD_CACHE, CMD_WRITE_ZEROES };
 
 	(void)state;
 	for (size_t d = 0; d < NR(devices); d++) {
@@ -415,16 +417,16 @@ range_checks_do_not_overflow(void **state)
 		memset(zeros, 0, 4096);
 		for (size_t t = 0; t < NR(types); t++) {
 			uint16_t type = types[t];
-			uint32_t want = type == CMD_WRITE ||
-							type == CMD_WRITE_ZEROES
-						? E_NOSPC
-						: E_INVAL;
+			uint32_t want =
+			    type == CMD_WRITE || type == CMD_WRITE_ZEROES
+				? E_NOSPC
+				: E_INVAL;
 
 			if (!offers(w, type))
 				want = E_INVAL;
 			for (size_t i = 0; i < NR(bad); i++)
 				expect(w, 0, type, bad[i].offset, bad[i].length,
-					want);
+				    want);
 			if (type == CMD_WRITE)
 				continue;
 			expect(w, 0, type, SIZE, 0xffffffff, want);
@@ -450,9 +452,8 @@ read_only_refuses_changes(void **state)
 	expect(w, 0, CMD_WRITE, 0, 4096, E_PERM);
 	expect(w, 0, CMD_WRITE, 0, 1 * MiB, E_PERM);
 	expect(w, 0, CMD_WRITE_ZEROES, 0, 4096,
-		offers(w, CMD_WRITE_ZEROES) ? E_PERM : E_INVAL);
-	expect(w, 0, CMD_TRIM, 0, 4096,
-		offers(w, CMD_TRIM) ? E_PERM : E_INVAL);
+	    offers(w, CMD_WRITE_ZEROES) ? E_PERM : E_INVAL);
+	expect(w, 0, CMD_TRIM, 0, 4096, offers(w, CMD_TRIM) ? E_PERM : E_INVAL);
 	expect(w, 0, CMD_READ, 0, 4096, 0);
 	assert_true(command(w, 0, CMD_WRITE, SIZE, 4096));
 	expect(w, 0, CMD_READ, 0, 4096, 0);
@@ -463,8 +464,8 @@ read_only_refuses_changes(void **state)
 static void
 zero_length(void **state)
 {
-	static const uint64_t offsets[] = {0, 512, 1000, SIZE - 1, SIZE};
-	static const uint16_t types[] = {CMD_READ, CMD_WRITE, CMD_TRIM};
+	static const uint64_t offsets[] = { 0, 512, 1000, SIZE - 1, SIZE };
+	static const uint16_t types[] = { CMD_READ, CMD_WRITE, CMD_TRIM };
 
 	(void)state;
 	for (size_t d = 0; d < NR(devices); d++) {
@@ -473,8 +474,8 @@ zero_length(void **state)
 		for (size_t i = 0; i < NR(offsets); i++) {
 			for (size_t t = 0; t < NR(types); t++)
 				if (offers(w, types[t]))
-					expect(w, 0, types[t], offsets[i], 0,
-						0);
+					expect(
+					    w, 0, types[t], offsets[i], 0, 0);
 			command(w, 0, CMD_WRITE_ZEROES, offsets[i], 0);
 			command(w, 0, CMD_CACHE, offsets[i], 0);
 		}
@@ -483,10 +484,10 @@ zero_length(void **state)
 			if (type != CMD_DISC)
 				for (int i = 0; i < 3; i++)
 					command(w, 0, type,
-						i == 0	 ? SIZE + 1
-						: i == 1 ? 1ULL << 63
-							 : ~0ULL,
-						0);
+					    i == 0   ? SIZE + 1
+					    : i == 1 ? 1ULL << 63
+						     : ~0ULL,
+					    0);
 		expect(w, 0, CMD_READ, 0, 512, 0);
 		wire_close(w);
 	}
@@ -495,7 +496,8 @@ zero_length(void **state)
 static void
 refuses_what_is_not_offered(void **state)
 {
-	static const uint16_t types[] = {CMD_FLUSH, CMD_TRIM, CMD_WRITE_ZEROES};
+	static const uint16_t types[] = { CMD_FLUSH, CMD_TRIM,
+		CMD_WRITE_ZEROES };
 	int refused = 0;
 
 	(void)state;
@@ -561,8 +563,8 @@ failed_reads_have_no_payload(void **state)
 static void
 writes_are_applied_before_the_reply(void **state)
 {
-	static const uint32_t lengths[] = {512, 4096, 65536, 130560, 131072,
-		1 * MiB, 3 * MiB + 512};
+	static const uint32_t lengths[] = { 512, 4096, 65536, 130560, 131072,
+		1 * MiB, 3 * MiB + 512 };
 	struct wire *a = wire_open(nullbd, "full", false);
 	struct wire *b = wire_open(nullbd, "full", false);
 	uint8_t *want = xmalloc(4 * MiB), *got = xmalloc(4 * MiB);
@@ -573,11 +575,12 @@ writes_are_applied_before_the_reply(void **state)
 
 		fill(want, lengths[i], i);
 		wire_request(a, i & 1 && a->tx_flags & TX_FUA ? CMD_FUA : 0,
-			CMD_WRITE, cookie, 512 * i, lengths[i]);
+		    CMD_WRITE, cookie, 512 * i, lengths[i]);
 		wire_send(a, want, lengths[i]);
 		assert_int_equal(wire_reply(a, cookie), 0);
 		assert_int_equal(wire_read(b, got, 512 * i, lengths[i]), 0);
-		assert_same(got, want, lengths[i], "through another connection");
+		assert_same(
+		    got, want, lengths[i], "through another connection");
 		assert_int_equal(wire_read(a, got, 512 * i, lengths[i]), 0);
 		assert_same(got, want, lengths[i], "through the same");
 	}
@@ -632,7 +635,10 @@ flush_takes_no_range(void **state)
 	/* reserved: accepted or refused, but nothing else */
 	for (int i = 0; i < 3; i++) {
 		uint32_t error = command(w, 0, CMD_FLUSH,
-			i == 0 ? SIZE : i == 1 ? ~0ULL : 0, i == 2 ? ~0u : 0);
+		    i == 0   ? SIZE
+		    : i == 1 ? ~0ULL
+			     : 0,
+		    i == 2 ? ~0u : 0);
 
 		assert_true(!error || error == E_INVAL);
 	}
@@ -663,12 +669,13 @@ flush_covers_other_connections(void **state)
 static void
 trim_stays_inside(void **state)
 {
-	static const char *const trimmed[] = {"full", "big"};
+	static const char *const trimmed[] = { "full", "big" };
 	static const struct {
 		uint32_t offset, length;
-	} ranges[] = {{0, 512}, {512, 512}, {4096, 4096}, {1, 1}, {511, 2},
-		{100, 9000}, {4095, 4098}, {4096, 1}, {8191, 1}, {0, 65536},
-		{65535, 1}, {512, 65024}, {3 * 4096 + 7, 2 * 4096}};
+	} ranges[] = { { 0, 512 }, { 512, 512 }, { 4096, 4096 }, { 1, 1 },
+		{ 511, 2 }, { 100, 9000 }, { 4095, 4098 }, { 4096, 1 },
+		{ 8191, 1 }, { 0, 65536 }, { 65535, 1 }, { 512, 65024 },
+		{ 3 * 4096 + 7, 2 * 4096 } };
 	uint8_t *want = xmalloc(65536), *got = xmalloc(65536);
 	uint8_t *again = xmalloc(65536);
 
@@ -683,11 +690,11 @@ trim_stays_inside(void **state)
 			fill(want, 65536, i);
 			assert_int_equal(wire_write(w, want, 0, 65536), 0);
 			expect(w, i & 1 && w->tx_flags & TX_FUA ? CMD_FUA : 0,
-				CMD_TRIM, o, n, 0);
+			    CMD_TRIM, o, n, 0);
 			assert_int_equal(wire_read(w, got, 0, 65536), 0);
 			assert_same(got, want, o, "before a trim");
 			assert_same(got + o + n, want + o + n, 65536 - o - n,
-				"after a trim");
+			    "after a trim");
 			for (uint32_t k = o; k < o + n; k++)
 				if (got[k] && got[k] != want[k])
 					wire_fail("trimmed data are neither "
@@ -711,11 +718,12 @@ write_zeroes_stays_inside(void **state)
 {
 	static const struct {
 		uint32_t offset, length;
-	} ranges[] = {{0, 512}, {512, 4096}, {4096, 4096}, {1, 1}, {511, 2},
-		{100, 9000}, {4095, 4098}, {4096, 1}, {8191, 1}, {0, 65536},
-		{65535, 1}, {512, 65024}, {3 * 4096 + 7, 2 * 4096}};
-	static const uint16_t flags[] = {0, CMD_NO_HOLE, CMD_FUA,
-		CMD_FUA | CMD_NO_HOLE};
+	} ranges[] = { { 0, 512 }, { 512, 4096 }, { 4096, 4096 }, { 1, 1 },
+		{ 511, 2 }, { 100, 9000 }, { 4095, 4098 }, { 4096, 1 },
+		{ 8191, 1 }, { 0, 65536 }, { 65535, 1 }, { 512, 65024 },
+		{ 3 * 4096 + 7, 2 * 4096 } };
+	static const uint16_t flags[] = { 0, CMD_NO_HOLE, CMD_FUA,
+		CMD_FUA | CMD_NO_HOLE };
 	uint8_t *want = xmalloc(65536), *got = xmalloc(65536);
 
 	(void)state;
@@ -759,7 +767,7 @@ fast_zero_is_fast_or_refused(void **state)
 
 		if (!(w->tx_flags & TX_FAST_ZERO)) {
 			expect(w, CMD_FAST_ZERO, CMD_WRITE_ZEROES, 0, 4096,
-				E_INVAL);
+			    E_INVAL);
 			wire_close(w);
 			continue;
 		}
@@ -842,55 +850,54 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		CASE("N108", "drops a client whose request has another magic",
-			drops_wrong_magic),
+		    drops_wrong_magic),
 		CASE("N108", "nothing behind a wrong magic is done",
-			wrong_magic_after_good_requests),
+		    wrong_magic_after_good_requests),
 		CASE("N109 N123", "echoes any cookie", echoes_cookies),
 		CASE("N109", "answers a cookie as often as it is in flight",
-			bears_duplicate_cookies),
+		    bears_duplicate_cookies),
 		CASE("N109 N167", "a cookie may be used again at once",
-			reuses_a_cookie_at_once),
+		    reuses_a_cookie_at_once),
 		CASE("N110", "reassembles requests cut anywhere",
-			reassembles_requests),
+		    reassembles_requests),
 		CASE("N112 N153 N159 N181",
-			"unknown commands are EINVAL without a payload",
-			unknown_commands),
+		    "unknown commands are EINVAL without a payload",
+		    unknown_commands),
 		CASE("N113 N115", "flags that do not go with a command: EINVAL",
-			flags_of_commands),
+		    flags_of_commands),
 		CASE("N114 N157", "FUA goes with every command",
-			fua_goes_with_every_command),
+		    fua_goes_with_every_command),
 		CASE("N111 N117", "passes over the payload of refused writes",
-			drains_bad_writes),
+		    drains_bad_writes),
 		CASE("N111 N123", "and does so in a pipeline, in step",
-			drains_bad_writes_in_a_pipeline),
+		    drains_bad_writes_in_a_pipeline),
 		CASE("N116 N117", "range checks do not overflow",
-			range_checks_do_not_overflow),
+		    range_checks_do_not_overflow),
 		CASE("N118 N111", "a read-only device refuses changes: EPERM",
-			read_only_refuses_changes),
-		CASE("N119", "a length of zero is answered",
-			zero_length),
+		    read_only_refuses_changes),
+		CASE("N119", "a length of zero is answered", zero_length),
 		CASE("N122 N143", "commands that are not offered are EINVAL",
-			refuses_what_is_not_offered),
+		    refuses_what_is_not_offered),
 		CASE("N123 N124", "a failed read has no payload",
-			failed_reads_have_no_payload),
+		    failed_reads_have_no_payload),
 		CASE("N139 N160", "a write is applied before its reply",
-			writes_are_applied_before_the_reply),
+		    writes_are_applied_before_the_reply),
 		CASE("N139", "unwritten data reads as zeros",
-			unwritten_data_reads_as_zeros),
+		    unwritten_data_reads_as_zeros),
 		CASE("N139", "without memory writes are dropped",
-			without_memory_writes_are_dropped),
+		    without_memory_writes_are_dropped),
 		CASE("N140", "FLUSH has no range", flush_takes_no_range),
 		CASE("N140 N160", "FLUSH on one connection, read on another",
-			flush_covers_other_connections),
+		    flush_covers_other_connections),
 		CASE("N141 N142", "TRIM changes nothing outside its range",
-			trim_stays_inside),
+		    trim_stays_inside),
 		CASE("N144", "WRITE_ZEROES zeroes its range and no more",
-			write_zeroes_stays_inside),
+		    write_zeroes_stays_inside),
 		CASE("N145 N121", "FAST_ZERO is fast, or ENOTSUP and no change",
-			fast_zero_is_fast_or_refused),
+		    fast_zero_is_fast_or_refused),
 		CASE("N143", "CACHE changes nothing", cache_changes_nothing),
 		CASE("N121", "memory_limit is ENOSPC and harms nobody else",
-			memory_limit_is_enospc),
+		    memory_limit_is_enospc),
 	};
 
 	return cmocka_run_group_tests_name("transmission", tests, start, stop);
