@@ -211,8 +211,9 @@ follow(struct conn *c)
 static void
 fail(struct conn *c, uint64_t now)
 {
-	log_info(
-	    "conn %u: %s: %s: closed", c->id, c->peer, nbd_error(c->session));
+	if (!c->broken)
+		log_info("conn %u: %s: %s: closed", c->id, c->peer,
+		    nbd_error(c->session));
 	conn_abort(c, now);
 }
 
@@ -231,12 +232,13 @@ conn_attach(struct conn *c, struct loop *l, uint64_t now)
 void
 conn_retry(struct conn *c, uint64_t now)
 {
-	if (c->broken)
-		return;
-	if (nbd_got(c->session, 0, now) != 0)
+	/* a broken one is called, too: its session may wake us again then */
+	if (nbd_got(c->session, 0, now) != 0) {
 		fail(c, now);
-	else
-		follow(c);
+		return;
+	}
+	follow(c);
+	conn_mark(c, CONN_DIRTY); /* it may listen again */
 }
 
 void
@@ -327,10 +329,10 @@ conn_shutdown(struct conn *c)
 void
 conn_abort(struct conn *c, uint64_t now)
 {
+	conn_mark(c, CONN_DIRTY); /* freed at the end of the turn, or later */
 	if (c->broken)
 		return;
 	c->broken = true;
 	stop_watchers(c);
 	nbd_abort(c->session, now);
-	conn_mark(c, CONN_DIRTY); /* freed at the end of the turn, or later */
 }

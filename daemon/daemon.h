@@ -29,7 +29,8 @@
 #include "dev/dev.h"
 #include "nbd/nbd.h"
 
-#define SHUTDOWN_SEC     5.0 /* SIGTERM to exit, at most */
+#define GRACE_SEC        2.0 /* from SIGTERM on: what is in flight may finish */
+#define SHUTDOWN_SEC     4.0 /* then it ends, whoever is still connected */
 #define ACCEPTS_A_TURN   64
 #define MAX_IOV          1024 /* iovecs a sendmsg (UIO_MAXIOV) */
 #define EMFILE_PAUSE_SEC 0.25
@@ -74,8 +75,9 @@ struct loop {
 	struct conn_list dirty;    /* may have output, or have ended */
 
 	pthread_mutex_t inbox_lock;
-	struct conn_list inbox;    /* handed over to this loop */
-	bool inbox_shutdown;       /* all sessions are to end */
+	struct conn_list inbox; /* handed over to this loop */
+	bool inbox_shutdown;    /* all sessions are to end */
+	bool expire; /* what waits for its time ends with ESHUTDOWN */
 	_Atomic unsigned nr_conns; /* its load */
 };
 
@@ -91,6 +93,7 @@ void loop_stop(struct loop *l);
 void loop_wake(struct loop *l);
 void loop_post(struct loop *l, struct conn *c);
 void loop_shutdown(struct loop *l);
+void loop_expire(struct loop *l);
 
 /* ---------------------------------------------------------------- conn.c */
 
@@ -196,8 +199,8 @@ struct daemon {
 	int exit_status;
 	ev_signal sigterm, sigint;
 	ev_async conn_closed;
-	ev_timer too_late;
-	ev_child command; /* --run */
+	ev_timer grace, too_late; /* of a shutdown */
+	ev_child command;         /* --run */
 };
 
 /* The worker with the fewest connections. */

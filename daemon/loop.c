@@ -18,6 +18,7 @@
 #include "base/log.h"
 
 #define NSEC_PER_SEC 1000000000u
+#define MAX_RETRIES  4u /* of those that wait, in a turn */
 
 static void
 on_wake(struct ev_loop *ev, ev_async *w, int revents)
@@ -57,7 +58,12 @@ loop_init(struct loop *l, struct daemon *d, struct cpu *cpu)
 	TAILQ_INIT(&l->dirty);
 	TAILQ_INIT(&l->inbox);
 	pthread_mutex_init(&l->inbox_lock, NULL);
-	l->ev = cpu == NULL ? ev_default_loop(EVFLAG_AUTO)
+	/*
+	 * libev leaves a stopped descriptor in its epoll set.  The main loop
+	 * hands connections over: asleep, it would keep their sockets open
+	 * after the worker has closed them (seen with Linux 6.18), so it polls.
+	 */
+	l->ev = cpu == NULL ? ev_default_loop(EVBACKEND_POLL)
 			    : ev_loop_new(EVFLAG_AUTO);
 	l->timer_fd =
 	    timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
@@ -111,6 +117,15 @@ loop_shutdown(struct loop *l)
 }
 
 void
+loop_expire(struct loop *l)
+{
+	pthread_mutex_lock(&l->inbox_lock);
+	l->expire = true;
+	pthread_mutex_unlock(&l->inbox_lock);
+	loop_wake(l);
+}
+
+void
 loop_stop(struct loop *l)
 {
 	pthread_mutex_lock(&l->inbox_lock);
@@ -127,12 +142,13 @@ take_inbox(struct loop *l, uint64_t now)
 {
 	struct conn_list in = TAILQ_HEAD_INITIALIZER(in);
 	struct conn *c;
-	bool shutdown, stop;
+	bool shutdown, stop, expire;
 
 	pthread_mutex_lock(&l->inbox_lock);
 	TAILQ_CONCAT(&in, &l->inbox, link);
 	shutdown = l->inbox_shutdown;
 	stop = l->stop;
+	expire = l->expire;
 	pthread_mutex_unlock(&l->inbox_lock);
 	while ((c = TAILQ_FIRST(&in)) != NULL) {
 		TAILQ_REMOVE(&in, c, link);
@@ -141,6 +157,8 @@ take_inbox(struct loop *l, uint64_t now)
 	if (shutdown)
 		TAILQ_FOREACH(c, &l->conns, link)
 			conn_shutdown(c);
+	if (expire && l->cpu != NULL)
+		cpu_expire(l->cpu, -ESHUTDOWN, now);
 	return !stop;
 }
 
@@ -204,19 +222,25 @@ static uint64_t
 turn(struct loop *l, bool *alive)
 {
 	uint64_t now = clock_ns(), next = CPU_NO_DEADLINE, plug;
+	unsigned i;
 
 	*alive = take_inbox(l, now);
 	read_all(l, now);
-	do { /* a freed tag lets those who wait go on, in this same turn */
+	for (i = 0; i < MAX_RETRIES; i++) {
 		l->again = false;
 		retry_all(l, now);
 		if (l->cpu != NULL)
 			next = cpu_run(l->cpu, clock_ns());
-	} while (l->again || (l->cpu != NULL && cpu_tag_freed(l->cpu) &&
-				 !TAILQ_EMPTY(&l->stalled)));
+		/* a freed tag lets those who wait go on, in this same turn */
+		if (!l->again && (l->cpu == NULL || !cpu_tag_freed(l->cpu) ||
+				     TAILQ_EMPTY(&l->stalled)))
+			break;
+	}
 	finish_all(l);
-	if (l->again) /* sending made room for more */
-		return now;
+	if (l->expire && next != CPU_NO_DEADLINE)
+		return now; /* what was let in since must end, too */
+	if (l->again || i == MAX_RETRIES)
+		return now; /* there is more to do, but others come first */
 	plug = next_plug(l);
 	return plug < next ? plug : next;
 }

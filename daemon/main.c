@@ -30,6 +30,7 @@ enum exit_status {
 /* What the command line asks for besides the configuration. */
 struct options {
 	const char *run; /* --run COMMAND */
+	bool any_port;   /* --port 0 */
 	bool check;
 	bool verbose;
 };
@@ -112,6 +113,19 @@ set(struct config *c, const char *name, const char *value)
 	check(config_set(c, name, value, err, sizeof(err)), err);
 }
 
+/* Port 0 in a configuration is none; on the command line any free one. */
+static void
+set_any_port(struct config *c)
+{
+	const char *host = c->daemon.address;
+	bool v6 = host != NULL && strchr(host, ':') != NULL;
+	char value[300];
+
+	snprintf(value, sizeof(value), "%s%s%s:0", v6 ? "[" : "",
+	    host != NULL ? host : "", v6 ? "]" : "");
+	set(c, "listen", value);
+}
+
 static void
 set_unix(struct config *c, const char *path)
 {
@@ -145,7 +159,11 @@ parse_options(struct config *c, struct options *o, int argc, char **argv)
 				exit(EXIT_USAGE);
 			break;
 		case 'U': set_unix(c, optarg); break;
-		case 'p': set(c, "port", optarg); break;
+		case 'p':
+			o->any_port = strcmp(optarg, "0") == 0;
+			if (!o->any_port)
+				set(c, "port", optarg);
+			break;
 		case 'a': set(c, "address", optarg); break;
 		case OPT_CONTROL: set(c, "control", optarg); break;
 		case OPT_WORKERS: set(c, "workers", optarg); break;
@@ -163,6 +181,8 @@ parse_options(struct config *c, struct options *o, int argc, char **argv)
 		default: fputs("Try nullbd --help\n", stderr); exit(EXIT_USAGE);
 		}
 	}
+	if (o->any_port)
+		set_any_port(c);
 	for (; optind < argc; optind++)
 		check(config_spec(c, argv[optind], err, sizeof(err)), err);
 }
@@ -436,6 +456,18 @@ on_too_late(struct ev_loop *ev, ev_timer *w, int revents)
 	_exit(d->exit_status); /* threads may be anywhere: no tidying up */
 }
 
+static void
+on_grace_over(struct ev_loop *ev, ev_timer *w, int revents)
+{
+	struct daemon *d = w->data;
+	unsigned i;
+
+	(void)ev;
+	(void)revents;
+	for (i = 0; i < d->nr_workers; i++)
+		loop_expire(&d->worker[i]);
+}
+
 /* N162: what is in flight is finished or answered, then all ends. */
 static void
 begin_shutdown(struct daemon *d)
@@ -452,6 +484,9 @@ begin_shutdown(struct daemon *d)
 		conn_shutdown(c);
 	for (i = 0; i < d->nr_workers; i++)
 		loop_shutdown(&d->worker[i]);
+	ev_timer_init(&d->grace, on_grace_over, GRACE_SEC, 0.);
+	d->grace.data = d;
+	ev_timer_start(d->main.ev, &d->grace);
 	ev_timer_init(&d->too_late, on_too_late, SHUTDOWN_SEC, 0.);
 	d->too_late.data = d;
 	ev_timer_start(d->main.ev, &d->too_late);

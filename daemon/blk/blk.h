@@ -684,6 +684,9 @@ void machine_free(struct machine *m);
  */
 uint64_t cpu_run(struct cpu *cpu, uint64_t now);
 
+/* End what waits for its deadline now, with an error (the daemon ends). */
+void cpu_expire(struct cpu *cpu, int error, uint64_t now);
+
 /* Since the last call: was a tag freed, so that stalled tasks may try again? */
 bool cpu_tag_freed(struct cpu *cpu);
 

@@ -165,18 +165,33 @@ arm(struct cpu *cpu, uint64_t now)
 	}
 }
 
+/* Take out the request whose deadline is the first. */
+static struct request *
+first_due(struct cpu *cpu)
+{
+	struct heap_node *n = heap_first(&cpu->deadlines);
+
+	heap_remove(&cpu->deadlines, n);
+	return (struct request *)(void *)((char *)n -
+					  offsetof(struct request, due));
+}
+
 static void
 run_deadlines(struct cpu *cpu, uint64_t now)
 {
-	struct heap_node *n;
+	while (!heap_empty(&cpu->deadlines) &&
+	       heap_first_key(&cpu->deadlines) <= now)
+		rq_complete(first_due(cpu), cpu, now);
+}
+
+void
+cpu_expire(struct cpu *cpu, int error, uint64_t now)
+{
 	struct request *rq;
 
-	while (!heap_empty(&cpu->deadlines) &&
-	       heap_first_key(&cpu->deadlines) <= now) {
-		n = heap_first(&cpu->deadlines);
-		heap_remove(&cpu->deadlines, n);
-		rq = (struct request *)(void *)((char *)n -
-						offsetof(struct request, due));
+	while (!heap_empty(&cpu->deadlines)) {
+		rq = first_due(cpu);
+		rq->error = error;
 		rq_complete(rq, cpu, now);
 	}
 }
