@@ -19,6 +19,9 @@ WARN     := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wconversion \
 OPT      ?= -O2 -g
 SAN      ?=
 CFLAGS   ?=
+# make V=1 shows the commands
+E        := $(if $(V),@:,@echo)
+Q        := $(if $(V),,@)
 ALL_CFLAGS = -std=gnu17 $(OPT) $(WARN) $(SAN) -fno-strict-aliasing -pthread \
 	    -D_GNU_SOURCE -DNULLBD_VERSION='"$(VERSION)"' -Idaemon -Itests \
 	    $(shell pkg-config --cflags jansson inih 2>/dev/null) $(CFLAGS)
@@ -49,41 +52,48 @@ mans  := $(patsubst daemon/%.in,$(B)/man/%,$(man_src))
 all: $(B)/nullbd $(B)/nullbctl $(B)/libnullb.a $(mans)
 
 $(B)/libnullb.a: $(call obj,$(core_src))
-	@rm -f $@
-	ar rcs $@ $^
+	$(E) '  AR    $@'
+	$(Q)rm -f $@ && ar rcs $@ $^
 
 $(B)/libupper.a: $(call obj,$(upper_src))
-	@rm -f $@
-	ar rcs $@ $^
+	$(E) '  AR    $@'
+	$(Q)rm -f $@ && ar rcs $@ $^
 
 $(B)/nullbd: $(call obj,$(main_src)) $(B)/libupper.a $(B)/libnullb.a
-	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS_EV) $(LIBS_CTL)
+	$(E) '  LD    $@'
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS_EV) $(LIBS_CTL)
 
 $(B)/nullbctl: $(call obj,daemon/nullbctl.c) $(B)/libupper.a $(B)/libnullb.a
-	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS_CTL)
+	$(E) '  LD    $@'
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS_CTL)
 
 $(B)/obj/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+	$(E) '  CC    $@'
+	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 
 $(units): $(B)/unit/%: $(B)/obj/tests/unit/%.o $(B)/libupper.a $(B)/libnullb.a
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -o $@ $^ -lcmocka $(LIBS_CTL)
+	$(E) '  LD    $@'
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -lcmocka $(LIBS_CTL)
 
 $(pipes): $(B)/pipe/%: $(B)/obj/tests/pipe/%.o $(B)/libnullb.a
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -o $@ $^ -lcmocka -lm
+	$(E) '  LD    $@'
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -lcmocka -lm
 
 $(wires): $(B)/wire/%: $(B)/obj/tests/wire/%.o $(call obj,$(lib_src))
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -o $@ $^ -lcmocka $(LIBS_NBD)
+	$(E) '  LD    $@'
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -lcmocka $(LIBS_NBD)
 
 # A manual page: where it says @devices@ or @daemon@ the attribute table goes.
 $(B)/man/%: daemon/%.in $(B)/nullbd
 	@mkdir -p $(@D)
-	$(B)/nullbd --man-devices >$@.devices
-	$(B)/nullbd --man-daemon >$@.daemon
-	sed -e 's/@version@/$(VERSION)/' -e '/^@devices@$$/{r $@.devices' \
+	$(E) '  MAN   $@'
+	$(Q)$(B)/nullbd --man-devices >$@.devices
+	$(Q)$(B)/nullbd --man-daemon >$@.daemon
+	$(Q)sed -e 's/@version@/$(VERSION)/' -e '/^@devices@$$/{r $@.devices' \
 	    -e 'd}' -e '/^@daemon@$$/{r $@.daemon' -e 'd}' $< >$@
 	@rm -f $@.devices $@.daemon
 

@@ -45,7 +45,8 @@ answer(struct ctlconn *c, const char *line, size_t len)
 {
 	char *out;
 
-	memmove(c->out, c->out + c->sent, c->nr_out - c->sent);
+	if (c->sent > 0)
+		memmove(c->out, c->out + c->sent, c->nr_out - c->sent);
 	c->nr_out -= c->sent;
 	c->sent = 0;
 	out = realloc(c->out, c->nr_out + len);

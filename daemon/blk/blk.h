@@ -358,6 +358,11 @@ struct queue_ops {
 	int (*queue_rq)(struct request *rq, struct cpu *cpu, uint64_t now);
 	/* The last of a batch has been queued; may be NULL. */
 	void (*commit)(struct hctx *hctx, struct cpu *cpu, uint64_t now);
+	/*
+	 * This one is next in a batch: have its memory on the way while the
+	 * one before is served.  May be NULL.
+	 */
+	void (*prepare)(const struct request *rq);
 };
 
 struct queue_conf {

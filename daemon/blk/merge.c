@@ -50,7 +50,7 @@ seam_gap(const struct queue *q, const struct bio *first, const struct bio *prev,
     const struct bio *next)
 {
 	struct bvec_iter it = { 0 }, next_it = { 0 };
-	struct bvec head, a, b;
+	struct bvec head = { 0 }, a = { 0 }, b = { 0 };
 
 	if (q->limits.virt_boundary_mask == 0 || prev->nr_bv == 0)
 		return false;

@@ -435,10 +435,14 @@ void
 queue_issue_list(struct request_list *list, struct cpu *cpu, uint64_t now)
 {
 	struct hctx *hctx = TAILQ_FIRST(list)->hctx;
-	struct request *rq;
+	const struct queue_ops *ops = hctx->queue->ops;
+	struct request *rq, *next;
 	bool busy = false;
 
 	while (!busy && (rq = TAILQ_FIRST(list)) != NULL) {
+		next = TAILQ_NEXT(rq, link);
+		if (next != NULL && ops->prepare != NULL)
+			ops->prepare(next);
 		TAILQ_REMOVE(list, rq, link);
 		busy = issue(rq, cpu, now) != 0;
 		if (busy)

@@ -132,6 +132,12 @@ bool
 store_extent(struct store *s, struct cpu *cpu, uint64_t pos, uint64_t *len);
 
 /*
+ * What lies at pos will be read or written soon.  Reading 4 KiB at random
+ * from 256 MiB takes an eighth less so; 4 lines gain less, 64 no more.
+ */
+void store_prefetch(struct store *s, uint64_t pos);
+
+/*
  * Blocks that hold data, and bytes of memory used (pages and the tree's, not
  * pages that were replaced or discarded but are still pinned or waited for:
  * those are only the pool's).  Exact while nobody writes.

@@ -281,6 +281,16 @@ disk_queue_rq(struct request *rq, struct cpu *cpu, uint64_t now)
 	return 0;
 }
 
+static void
+disk_prepare(const struct request *rq)
+{
+	const struct disk *d = rq->hctx->queue->driver;
+
+	if (d->store != NULL && rq->bytes > 0)
+		store_prefetch(d->store, rq->pos);
+}
+
 const struct queue_ops disk_queue_ops = {
 	.queue_rq = disk_queue_rq,
+	.prepare = disk_prepare,
 };

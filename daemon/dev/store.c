@@ -58,6 +58,9 @@
 #define MAX_SHOWN (PINS - STORE_MAX_CPUS) /* the rest: who replaces */
 #define MAX_SPIN  100u /* rounds before others get the processor */
 
+#define CACHE_LINE     64u
+#define PREFETCH_LINES 16u /* then the hardware has understood */
+
 _Static_assert(WRITERS / WRITER == STORE_MAX_CPUS, "a writer a cpu");
 
 struct node {
@@ -635,6 +638,20 @@ store_read(
 		data += next - pos;
 		pos = next;
 	}
+}
+
+void
+store_prefetch(struct store *s, uint64_t pos)
+{
+	struct path path;
+	const char *page = find(s, pos >> PAGE_SHIFT, &path);
+	unsigned i;
+
+	if (page == NULL)
+		return;
+	page += pos % PAGE_SIZE;
+	for (i = 0; i < PREFETCH_LINES; i++)
+		__builtin_prefetch(page + i * (size_t)CACHE_LINE);
 }
 
 bool

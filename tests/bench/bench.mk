@@ -7,7 +7,8 @@ bench_bin := $(B)/bench/load $(B)/bench/floor
 
 $(bench_bin): $(B)/bench/%: tests/bench/%.c $(wildcard tests/bench/*.h)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -o $@ $<
+	$(E) '  LD    $@'
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $<
 
 .PHONY: bench
 bench: all $(bench_bin)

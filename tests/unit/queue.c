@@ -255,6 +255,42 @@ neither_splits_merges_nor_counts_on_the_bio_path(void **state)
 	h_close(&h);
 }
 
+static unsigned nr_prepared;
+static sector_t prepared[8];
+
+static void
+note_prepare(const struct request *rq)
+{
+	assert_false(rq->rq_flags & RQF_STARTED);
+	prepared[nr_prepared++] = rq_sector(rq);
+}
+
+static void
+tells_the_driver_what_comes_next_in_a_batch(void **state)
+{
+	static const struct queue_ops ops = {
+		.queue_rq = h_queue_rq,
+		.commit = h_commit,
+		.prepare = note_prepare,
+	};
+	struct queue_conf conf = h_conf(profile_find("6.12"));
+	unsigned i;
+
+	(void)state;
+	h_open(&h, &conf);
+	queue_free(h.queue);
+	assert_int_equal(queue_new(&h.queue, h.machine, &ops, &h, &conf), 0);
+	nr_prepared = 0;
+	h_plug(&h);
+	for (i = 0; i < 4; i++)
+		rw(&h, REQ_OP_READ, i * 100, 8);
+	h_finish(&h);
+	assert_int_equal(nr_prepared, 3);
+	for (i = 0; i < 3; i++)
+		assert_int_equal(prepared[i], h.seen[i + 1].sector);
+	h_close(&h);
+}
+
 static void
 spreads_cpus_over_hardware_queues(void **state)
 {
@@ -314,6 +350,7 @@ main(void)
 		cmocka_unit_test(refuses_what_the_device_does_not_offer),
 		cmocka_unit_test(
 		    neither_splits_merges_nor_counts_on_the_bio_path),
+		cmocka_unit_test(tells_the_driver_what_comes_next_in_a_batch),
 		cmocka_unit_test(spreads_cpus_over_hardware_queues),
 		cmocka_unit_test(refuses_a_configuration_that_makes_no_sense),
 	};

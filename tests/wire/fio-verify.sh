@@ -12,6 +12,8 @@
 need fio awk
 fio --enghelp=nbd >/dev/null 2>&1 || skip "fio has no engine nbd"
 
+RUN_S=120 # of one run, which takes one or two: then it hangs
+
 seed=${NULLB_SEED:-$((RANDOM * 32768 + RANDOM))}
 echo "seed: NULLB_SEED=$seed"
 
@@ -87,13 +89,14 @@ while read -r rw depth jobs irq bs kernel; do
 	device="nullb0:size=${size}M,memory_backed=1,discard=1"
 	device+=",irqmode=$irq,completion_nsec=20000,kernel=$kernel"
 	start_nullbd "$device"
-	if ! (cd "$tmp" && fio --name=checked --ioengine=nbd \
+	if ! (cd "$tmp" && timeout -k 5 "$RUN_S" fio --name=checked --ioengine=nbd \
 		--uri="$(uri "")" --rw="$rw" --bs="$bs" --iodepth="$depth" \
 		--numjobs="$jobs" --size=25% --offset_increment=25% \
 		--verify=crc32c --verify_fatal=1 --do_verify=1 \
 		--verify_state_save=0 --randseed="$seed" --group_reporting) \
 		>"$tmp/fio" 2>&1 </dev/null; then
 		cat "$tmp/fio" >&2
+		"$NULLBCTL" --control "$control" stat nullb0 >&2
 		fail "fio $rw, depth $depth, $jobs jobs, bs $bs on $device"
 	fi
 	if ! grep -q 'err= 0' "$tmp/fio" || grep -q 'verify: ' "$tmp/fio"; then
@@ -102,6 +105,7 @@ while read -r rw depth jobs irq bs kernel; do
 	fi
 	stop_nullbd
 	runs=$((runs + 1))
+	[ $((runs % 100)) -ne 0 ] || echo "$runs runs, $SECONDS s"
 done <"$tmp/matrix"
 [ $runs -gt 0 ] || fail "nothing was run"
 echo "$runs runs of fio verified in $SECONDS s"
