@@ -119,23 +119,6 @@ bio_add_payload(struct bio *bio, bool multipage, uint64_t phys, unsigned order,
 	return done;
 }
 
-bool
-bio_next_bvec(const struct bio *bio, struct bvec_iter *it, struct bvec *out)
-{
-	const struct bvec *bv = &bio->bv[it->idx];
-	uint32_t off = it->idx == 0 ? bio->skip : 0;
-	uint64_t left = bio->bytes - it->done;
-
-	if (left == 0 || it->idx == bio->nr_bv)
-		return false;
-	out->phys = bv->phys + off;
-	out->base = bv->base != NULL ? bv->base + off : NULL;
-	out->len = bv->len - off < left ? bv->len - off : (uint32_t)left;
-	it->idx++;
-	it->done += out->len;
-	return true;
-}
-
 void
 bio_last_bvec(const struct bio *bio, struct bvec *out)
 {

@@ -245,8 +245,22 @@ struct bvec_iter {
 	unsigned idx;
 	uint64_t done;
 };
-bool
-bio_next_bvec(const struct bio *bio, struct bvec_iter *it, struct bvec *out);
+static inline bool
+bio_next_bvec(const struct bio *bio, struct bvec_iter *it, struct bvec *out)
+{
+	const struct bvec *bv = &bio->bv[it->idx];
+	uint32_t off = it->idx == 0 ? bio->skip : 0;
+	uint64_t left = bio->bytes - it->done;
+
+	if (left == 0 || it->idx == bio->nr_bv)
+		return false;
+	out->phys = bv->phys + off;
+	out->base = bv->base != NULL ? bv->base + off : NULL;
+	out->len = bv->len - off < left ? bv->len - off : (uint32_t)left;
+	it->idx++;
+	it->done += out->len;
+	return true;
+}
 /* The same for its last bvec.  The bio has data. */
 void bio_last_bvec(const struct bio *bio, struct bvec *out);
 

@@ -14,8 +14,9 @@
 /* Shared by the ctxs of a queue. */
 struct disk_stat {
 	_Alignas(64) _Atomic uint64_t stamp; /* jiffies */
-	_Atomic uint64_t io_ticks;           /* jiffies */
-	_Atomic uint64_t in_queue;           /* jiffies, where it is sampled */
+	_Atomic uint64_t next_ns;  /* when the jiffy after it begins */
+	_Atomic uint64_t io_ticks; /* jiffies */
+	_Atomic uint64_t in_queue; /* jiffies, where it is sampled */
 };
 
 int
@@ -25,6 +26,7 @@ stat_new(struct queue *q)
 	if (q->stat == NULL)
 		return -ENOMEM;
 	atomic_init(&q->stat->stamp, 0);
+	atomic_init(&q->stat->next_ns, 0);
 	atomic_init(&q->stat->io_ticks, 0);
 	atomic_init(&q->stat->in_queue, 0);
 	return 0;
@@ -114,13 +116,19 @@ static void
 update_io_ticks(struct queue *q, uint64_t now, bool end)
 {
 	struct disk_stat *ds = q->stat;
-	uint64_t jiffy = jiffies(q, now), nr;
-	uint64_t stamp = atomic_load_explicit(&ds->stamp, memory_order_relaxed);
+	uint64_t jiffy, stamp, nr;
 
+	/* nearly always: and it saves the division */
+	if (now < get(&ds->next_ns))
+		return;
+	jiffy = jiffies(q, now);
+	stamp = get(&ds->stamp);
 	if (jiffy <= stamp)
 		return;
 	if (!atomic_compare_exchange_strong(&ds->stamp, &stamp, jiffy))
 		return; /* another cpu has counted this jiffy */
+	atomic_store(
+	    &ds->next_ns, (jiffy + 1) * (NSEC_PER_SEC / q->profile->hz));
 	switch (q->profile->io_ticks) {
 	case IO_TICKS_SAMPLED:
 		nr = in_flight_both(q);

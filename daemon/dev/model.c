@@ -162,10 +162,7 @@ read_copied(struct disk *d, const struct bio *bio, struct cpu *cpu)
 static int
 read_bio(struct disk *d, struct bio *bio, struct cpu *cpu)
 {
-	struct bvec_iter it = {};
-	struct bvec bv;
-
-	if (bio_next_bvec(bio, &it, &bv) && bv.base == NULL)
+	if (bio->nr_bv > 0 && bio->bv->base == NULL)
 		return read_pinned(d, bio, cpu);
 	read_copied(d, bio, cpu);
 	return 0;

@@ -144,6 +144,24 @@ command_queue(struct command *c)
 		s->batch++;
 }
 
+/* The same for a payload of a page at most, as most are. */
+static void
+add_page(struct command *c, enum req_op op, char *base)
+{
+	struct nbd_session *s = c->session;
+	struct bio *bio = &c->first.bio;
+
+	c->first.table = NULL;
+	part_init(&c->first, c, op, c->offset);
+	if (op == REQ_OP_WRITE)
+		bio->flags |= REQ_SYNC; /* as direct I/O has it */
+	bio->bv[0] = (struct bvec){ s->phys, base, c->length };
+	bio->nr_bv = 1;
+	bio->bytes = c->length;
+	s->phys += pages_span(s->export->page_order, 1);
+	command_queue(c);
+}
+
 /*
  * The bios of a payload at `base`, or of a read that takes what the driver
  * has.  One whose table is full is followed by another (T11).
@@ -158,6 +176,10 @@ add_payload(struct command *c, enum req_op op, char *base)
 	uint64_t nr_bv = pages, done = 0;
 	struct part *p = &c->first, *last = NULL;
 
+	if (pages == 1) {
+		add_page(c, op, base);
+		return 0;
+	}
 	if (multipage)
 		nr_bv = (pages + (1u << e->page_order) - 1) >> e->page_order;
 	while (done < c->length) {

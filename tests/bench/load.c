@@ -6,10 +6,10 @@
  *     recv: as much as there is         -> replies checked, slots freed
  *
  * Raw NBD (fixed newstyle, GO, simple replies), one blocking thread a
- * connection, a fixed depth. New requests go out when a batch of slots is free,
- * a quarter of the depth unless --batch says otherwise: three quarters of the
- * queue are still with the server then, so it never runs dry, and one system
- * call carries many requests (see README.md for the measurement).
+ * connection, a fixed depth. New requests go out when a batch of slots is free:
+ * the whole depth unless --batch says otherwise, as fio does with
+ * iodepth_batch (report A's job). With a quarter of it a server never runs
+ * dry; README.md says what that changes.
  *
  * A send never blocks, for a server may wait for us to take its replies before
  * it reads on: what does not fit waits in poll, beside the replies.
@@ -936,7 +936,7 @@ static const struct {
 	    "N silent connections beside them (0)" },
 	{ { "depth", 1, NULL, OPT_DEPTH }, "requests in flight each (1)" },
 	{ { "batch", 1, NULL, OPT_BATCH },
-	    "free slots that make it send (a quarter of the depth)" },
+	    "free slots that make it send (the depth)" },
 	{ { "bs", 1, NULL, OPT_BS }, "bytes a request (4k)" },
 	{ { "rw", 1, NULL, OPT_RW }, "read, write or mixed (read)" },
 	{ { "read-percent", 1, NULL, OPT_READ_PERCENT },
@@ -1083,7 +1083,7 @@ load_parse(struct load *load, int argc, char **argv)
 	struct job *job = &load->job;
 
 	if (!job->batch)
-		job->batch = job->depth < 4 ? 1 : job->depth / 4;
+		job->batch = job->depth;
 	if (job->batch > job->depth)
 		errx(2, "--batch: more than the depth");
 }
