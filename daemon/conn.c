@@ -83,7 +83,8 @@ on_handshake_late(struct ev_loop *ev, ev_timer *w, int revents)
 
 	(void)ev;
 	(void)revents;
-	log_info("conn %u: no export chosen in time: closed", c->id);
+	if (daemon_may_log(c->loop->daemon))
+		log_info("conn %u: no export chosen in time: closed", c->id);
 	conn_abort(c, clock_ns());
 }
 
@@ -127,14 +128,12 @@ stop_watchers(struct conn *c)
 }
 
 void
-conn_new(
-    struct loop *main_loop, int fd, const struct sockaddr *peer, socklen_t len)
+conn_new(struct loop *main_loop, int fd, const struct sockaddr *peer)
 {
 	struct daemon *d = main_loop->daemon;
 	struct conn *c = calloc(1, sizeof(*c));
 	int one = 1;
 
-	(void)len;
 	if (c == NULL)
 		goto fail;
 	c->loop = main_loop;
@@ -142,8 +141,11 @@ conn_new(
 	c->id = ++d->next_conn_id;
 	c->next = NBD_NEVER;
 	peer_name(c->peer, sizeof(c->peer), peer);
-	if (peer->sa_family != AF_UNIX) /* N10 */
+	if (peer->sa_family != AF_UNIX) {
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+		/* N10; and a peer that is gone gives its place back */
+		setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+	}
 	c->session = nbd_session_new(&d->host, on_session_wake, c);
 	if (c->session == NULL)
 		goto fail;
@@ -155,12 +157,12 @@ conn_new(
 	ev_timer_init(&c->handshake, on_handshake_late,
 	    (double)d->conf.handshake_seconds, 0.);
 	c->handshake.data = c;
-	if (d->conf.handshake_seconds > 0)
-		ev_timer_start(main_loop->ev, &c->handshake);
+	ev_timer_start(main_loop->ev, &c->handshake);
 	conn_mark(c, CONN_DIRTY); /* the greeting */
 	return;
 fail:
-	log_warn("connection dropped: out of memory");
+	if (daemon_may_log(d))
+		log_warn("connection dropped: out of memory");
 	free(c);
 	close(fd);
 }
@@ -211,7 +213,7 @@ follow(struct conn *c)
 static void
 fail(struct conn *c, uint64_t now)
 {
-	if (!c->broken)
+	if (!c->broken && daemon_may_log(c->loop->daemon))
 		log_info("conn %u: %s: %s: closed", c->id, c->peer,
 		    nbd_error(c->session));
 	conn_abort(c, now);
@@ -229,16 +231,19 @@ conn_attach(struct conn *c, struct loop *l, uint64_t now)
 	conn_retry(c, now);
 }
 
-void
+bool
 conn_retry(struct conn *c, uint64_t now)
 {
+	unsigned before = nbd_in_flight(c->session);
+
 	/* a broken one is called, too: its session may wake us again then */
 	if (nbd_got(c->session, 0, now) != 0) {
 		fail(c, now);
-		return;
+		return false;
 	}
 	follow(c);
 	conn_mark(c, CONN_DIRTY); /* it may listen again */
+	return nbd_in_flight(c->session) > before;
 }
 
 void
@@ -323,6 +328,13 @@ void
 conn_shutdown(struct conn *c)
 {
 	nbd_shutdown(c->session);
+	conn_mark(c, CONN_DIRTY);
+}
+
+void
+conn_expire(struct conn *c, uint64_t now)
+{
+	nbd_expire(c->session, now);
 	conn_mark(c, CONN_DIRTY);
 }
 

@@ -24,15 +24,13 @@ struct ctlconn {
 	size_t nr_out, sent;
 	char in[CTL_MAX_LINE];
 };
-static TAILQ_HEAD(ctlconn_list, ctlconn) ctlconns = TAILQ_HEAD_INITIALIZER(
-    ctlconns);
 
 static void
 ctlconn_free(struct ctlconn *c)
 {
 	ev_io_stop(c->daemon->main.ev, &c->rd);
 	ev_io_stop(c->daemon->main.ev, &c->wr);
-	TAILQ_REMOVE(&ctlconns, c, link);
+	TAILQ_REMOVE(&c->daemon->ctlconns, c, link);
 	c->daemon->nr_ctlconns--;
 	close(c->fd);
 	free(c->out);
@@ -72,27 +70,31 @@ request(struct ctlconn *c, const char *line, size_t len)
 	return ok;
 }
 
-/* Serve whole lines; what is left moves to the front. */
+/*
+ * Serve one line, if a whole one is there; what is left moves to the front.
+ * One at a time: the main loop has others to serve, and answers that nobody
+ * reads are bounded so.  False: hang up.
+ */
 static bool
-take_lines(struct ctlconn *c)
+take_line(struct ctlconn *c)
 {
-	char *start = c->in, *end = c->in + c->nr_in, *nl;
+	char *nl = memchr(c->in, '\n', c->nr_in);
+	size_t len;
 
-	while ((nl = memchr(start, '\n', (size_t)(end - start))) != NULL) {
-		if (!request(c, start, (size_t)(nl - start)))
-			return false;
-		start = nl + 1;
-	}
-	c->nr_in = (size_t)(end - start);
-	memmove(c->in, start, c->nr_in);
-	return c->nr_in < sizeof(c->in);
+	if (nl == NULL)
+		return c->nr_in < sizeof(c->in);
+	len = (size_t)(nl - c->in);
+	if (!request(c, c->in, len))
+		return false;
+	c->nr_in -= len + 1;
+	memmove(c->in, nl + 1, c->nr_in);
+	return true;
 }
 
-/* Send; reading goes on only when all is sent: answers are bounded so. */
-static void
+/* 1: all is sent; 0: later; -1: the client is gone. */
+static int
 flush(struct ctlconn *c)
 {
-	struct ev_loop *ev = c->daemon->main.ev;
 	ssize_t n;
 
 	while (c->sent < c->nr_out) {
@@ -100,23 +102,46 @@ flush(struct ctlconn *c)
 		    MSG_DONTWAIT | MSG_NOSIGNAL);
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n < 0 && errno == EAGAIN) {
-			ev_io_stop(ev, &c->rd);
-			ev_io_start(ev, &c->wr);
-			return;
-		}
-		if (n < 0) {
-			ctlconn_free(c);
-			return;
-		}
+		if (n < 0)
+			return errno == EAGAIN ? 0 : -1;
 		c->sent += (size_t)n;
 	}
-	if (c->ended) {
+	return 1;
+}
+
+/* Send what there is; then the next line, in a later turn. */
+static void
+go_on(struct ctlconn *c)
+{
+	struct ev_loop *ev = c->daemon->main.ev;
+	bool more = memchr(c->in, '\n', c->nr_in) != NULL;
+	int sent = flush(c);
+
+	if (sent < 0 || (sent > 0 && c->ended && !more)) {
 		ctlconn_free(c);
 		return;
 	}
-	ev_io_stop(ev, &c->wr);
-	ev_io_start(ev, &c->rd);
+	if (sent > 0 && !more) {
+		ev_io_stop(ev, &c->wr);
+		ev_io_start(ev, &c->rd);
+	} else { /* writable when there is room, or at once */
+		ev_io_stop(ev, &c->rd);
+		ev_io_start(ev, &c->wr);
+	}
+}
+
+static void
+serve(struct ctlconn *c)
+{
+	if (c->sent == c->nr_out && !take_line(c)) {
+		if (daemon_may_log(c->daemon))
+			log_info("control: a request of more than %u bytes, "
+				 "or no memory: closed",
+			    CTL_MAX_LINE);
+		ctlconn_free(c);
+		return;
+	}
+	go_on(c);
 }
 
 static void
@@ -138,13 +163,7 @@ on_readable(struct ev_loop *ev, ev_io *w, int revents)
 	if (n == 0)
 		c->ended = true;
 	c->nr_in += (size_t)n;
-	if (!take_lines(c)) {
-		log_info("control: a request of more than %u bytes: closed",
-		    CTL_MAX_LINE);
-		ctlconn_free(c);
-		return;
-	}
-	flush(c);
+	serve(c);
 }
 
 static void
@@ -152,7 +171,7 @@ on_writable(struct ev_loop *ev, ev_io *w, int revents)
 {
 	(void)ev;
 	(void)revents;
-	flush(w->data);
+	serve(w->data);
 }
 
 void
@@ -163,7 +182,8 @@ ctlconn_new(struct daemon *d, int fd)
 	if (d->nr_ctlconns < MAX_CTL_CONNS)
 		c = calloc(1, sizeof(*c));
 	if (c == NULL) {
-		log_warn("control: too many connections: one is refused");
+		if (daemon_may_log(d))
+			log_warn("control: too many connections: refused");
 		close(fd);
 		return;
 	}
@@ -173,7 +193,7 @@ ctlconn_new(struct daemon *d, int fd)
 	ev_io_init(&c->wr, on_writable, fd, EV_WRITE);
 	c->rd.data = c->wr.data = c;
 	d->nr_ctlconns++;
-	TAILQ_INSERT_TAIL(&ctlconns, c, link);
+	TAILQ_INSERT_TAIL(&d->ctlconns, c, link);
 	ev_io_start(d->main.ev, &c->rd);
 }
 
@@ -182,8 +202,7 @@ ctlconn_close_all(struct daemon *d)
 {
 	struct ctlconn *c, *next;
 
-	(void)d;
-	for (c = TAILQ_FIRST(&ctlconns); c != NULL; c = next) {
+	for (c = TAILQ_FIRST(&d->ctlconns); c != NULL; c = next) {
 		next = TAILQ_NEXT(c, link);
 		ctlconn_free(c);
 	}

@@ -34,6 +34,7 @@
 #define ACCEPTS_A_TURN   64
 #define MAX_IOV          1024 /* iovecs a sendmsg (UIO_MAXIOV) */
 #define EMFILE_PAUSE_SEC 0.25
+#define MAX_CLIENT_LINES 10 /* of log a second */
 #define MAX_CTL_CONNS    64
 #define NSEC_PER_USEC    1000u
 
@@ -41,6 +42,7 @@ struct conn;
 struct daemon;
 struct loop;
 TAILQ_HEAD(conn_list, conn);
+TAILQ_HEAD(ctlconn_list, ctlconn);
 
 static inline uint64_t
 clock_ns(void)
@@ -52,6 +54,13 @@ clock_ns(void)
 }
 
 /* ---------------------------------------------------------------- loop.c */
+
+enum loop_order {
+	LOOP_TAKE = 1,     /* look into the inbox */
+	LOOP_SHUTDOWN = 2, /* all sessions are to end */
+	LOOP_EXPIRE = 4,   /* what has not ended by now ends with ESHUTDOWN */
+	LOOP_STOP = 8,     /* leave loop_run() */
+};
 
 /* A thread with a libev loop.  The main loop is one without a cpu. */
 struct loop {
@@ -66,8 +75,7 @@ struct loop {
 	uint64_t armed;   /* what it is set to; 0: not set */
 	uint64_t late_ns; /* how late it wakes us, learned */
 	bool polls;       /* counts among daemon->nr_polling */
-	bool stop;
-	bool again; /* a session has more to do in this turn */
+	bool again;       /* a session has more to do in this turn */
 
 	struct conn_list conns;    /* all of this loop */
 	struct conn_list readable; /* collected by watchers */
@@ -75,9 +83,8 @@ struct loop {
 	struct conn_list dirty;    /* may have output, or have ended */
 
 	pthread_mutex_t inbox_lock;
-	struct conn_list inbox; /* handed over to this loop */
-	bool inbox_shutdown;    /* all sessions are to end */
-	bool expire; /* what waits for its time ends with ESHUTDOWN */
+	struct conn_list inbox;    /* handed over to this loop */
+	_Atomic unsigned orders;   /* enum loop_order: what others want of it */
 	_Atomic unsigned nr_conns; /* its load */
 };
 
@@ -87,13 +94,11 @@ void loop_fini(struct loop *l);
 /* Run until loop->stop: watchers collect, then turn(). */
 void loop_run(struct loop *l);
 int loop_start(struct loop *l); /* in a thread of its own; 0 or -errno */
-void loop_join(struct loop *l); /* after loop_stop() */
+void loop_join(struct loop *l); /* after LOOP_STOP */
 /* Any thread: */
-void loop_stop(struct loop *l);
 void loop_wake(struct loop *l);
+void loop_tell(struct loop *l, enum loop_order order);
 void loop_post(struct loop *l, struct conn *c);
-void loop_shutdown(struct loop *l);
-void loop_expire(struct loop *l);
 
 /* ---------------------------------------------------------------- conn.c */
 
@@ -119,18 +124,19 @@ struct conn {
 };
 
 /* Take over an accepted socket.  On failure it is closed. */
-void conn_new(
-    struct loop *main_loop, int fd, const struct sockaddr *peer, socklen_t len);
+void conn_new(struct loop *main_loop, int fd, const struct sockaddr *peer);
 /* Start it on the loop that it was posted to. */
 void conn_attach(struct conn *c, struct loop *l, uint64_t now);
 /* Read once, parse, submit. */
 void conn_read(struct conn *c, uint64_t now);
-/* Time has passed, or a tag was freed. */
-void conn_retry(struct conn *c, uint64_t now);
+/* Time has passed, or a tag was freed: did it get anything to the device? */
+bool conn_retry(struct conn *c, uint64_t now);
 /* Send what there is; close or hand over when it is time. */
 void conn_finish(struct conn *c);
 void conn_mark(struct conn *c, enum conn_on list);
 void conn_shutdown(struct conn *c);
+/* What is not in flight is answered with ESHUTDOWN. */
+void conn_expire(struct conn *c, uint64_t now);
 /* Whatever is in flight: hang up. */
 void conn_abort(struct conn *c, uint64_t now);
 
@@ -194,7 +200,10 @@ struct daemon {
 	ev_timer accept_again;
 	_Atomic unsigned nr_conns;
 	unsigned next_conn_id;
+	struct ctlconn_list ctlconns;
 	unsigned nr_ctlconns;
+	_Atomic uint64_t log_second; /* of the lines that clients cause */
+	_Atomic unsigned log_lines;  /* in it */
 	atomic_bool shutting_down;
 	int exit_status;
 	ev_signal sigterm, sigint;
@@ -205,6 +214,8 @@ struct daemon {
 
 /* The worker with the fewest connections. */
 struct loop *daemon_least_loaded(struct daemon *d);
+/* May a client cause one line more in the log?  A few a second.  Any thread. */
+bool daemon_may_log(struct daemon *d);
 /* A connection is gone; any thread. */
 void daemon_conn_closed(struct daemon *d);
 

@@ -6,8 +6,10 @@
  */
 #include "daemon.h"
 
+#include <libgen.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <errno.h>
@@ -21,13 +23,13 @@
 #define BACKLOG 1024
 
 static void
-pause_all(struct daemon *d)
+pause_all(struct daemon *d, bool control_too)
 {
 	unsigned i;
 
 	d->accept_paused = true;
 	for (i = 0; i < d->nr_listeners; i++)
-		if (!d->listener[i].control)
+		if (control_too || !d->listener[i].control)
 			ev_io_stop(d->main.ev, &d->listener[i].io);
 }
 
@@ -39,6 +41,7 @@ listen_resume(struct daemon *d)
 	if (!d->accept_paused || d->shutting_down)
 		return;
 	d->accept_paused = false;
+	ev_timer_stop(d->main.ev, &d->accept_again);
 	for (i = 0; i < d->nr_listeners; i++)
 		ev_io_start(d->main.ev, &d->listener[i].io);
 }
@@ -55,8 +58,10 @@ on_accept_again(struct ev_loop *ev, ev_timer *w, int revents)
 static void
 pause_for_a_while(struct daemon *d, int err)
 {
-	log_warn("accept: %s: paused", strerror(err));
-	pause_all(d);
+	if (daemon_may_log(d))
+		log_warn("accept: %s: paused", strerror(err));
+	pause_all(d, true);
+	ev_timer_stop(d->main.ev, &d->accept_again);
 	ev_timer_init(&d->accept_again, on_accept_again, EMFILE_PAUSE_SEC, 0.);
 	d->accept_again.data = d;
 	ev_timer_start(d->main.ev, &d->accept_again);
@@ -84,10 +89,11 @@ on_connection(struct ev_loop *ev, ev_io *w, int revents)
 	for (i = 0; i < ACCEPTS_A_TURN; i++) {
 		if (!ln->control &&
 		    atomic_load(&d->nr_conns) >= d->conf.max_connections) {
-			log_warn("max_connections (%u) reached: accepting is "
-				 "paused",
-			    d->conf.max_connections);
-			pause_all(d);
+			if (daemon_may_log(d))
+				log_warn("max_connections (%u) reached: "
+					 "accepting is paused",
+				    d->conf.max_connections);
+			pause_all(d, false);
 			/* one may have been closed just before the pause */
 			if (atomic_load(&d->nr_conns) < d->conf.max_connections)
 				listen_resume(d);
@@ -104,7 +110,7 @@ on_connection(struct ev_loop *ev, ev_io *w, int revents)
 		if (ln->control)
 			ctlconn_new(d, fd);
 		else
-			conn_new(&d->main, fd, (struct sockaddr *)&ss, len);
+			conn_new(&d->main, fd, (struct sockaddr *)&ss);
 	}
 }
 
@@ -143,22 +149,61 @@ remove_stale(const struct sockaddr_un *sun)
 	return err;
 }
 
+/*
+ * Of two daemons that find the same stale socket only one may replace it: they
+ * take turns by a lock on its directory.  Returns the lock, or -1.
+ */
+static int
+lock_directory(const char *path)
+{
+	char dir[sizeof(((struct sockaddr_un *)0)->sun_path)];
+	int fd;
+
+	snprintf(dir, sizeof(dir), "%s", path);
+	fd = open(dirname(dir), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd >= 0)
+		flock(fd, LOCK_EX);
+	return fd;
+}
+
+/* Bind and listen, in place of a stale socket if there is one. */
 static int
 bind_unix(int fd, const struct sockaddr_un *sun)
 {
-	int err;
+	int lock = lock_directory(sun->sun_path), err = 0;
+	bool replaced = false;
 
-	if (bind(fd, (const struct sockaddr *)sun, sizeof(*sun)) == 0)
-		return 0;
-	if (errno != EADDRINUSE)
-		return -errno;
-	err = remove_stale(sun);
-	if (err != 0)
-		return err;
-	if (bind(fd, (const struct sockaddr *)sun, sizeof(*sun)) != 0)
-		return -errno;
-	log_info("%s: a stale socket was replaced", sun->sun_path);
-	return 0;
+	if (bind(fd, (const struct sockaddr *)sun, sizeof(*sun)) != 0) {
+		err = -errno;
+		if (err == -EADDRINUSE)
+			err = remove_stale(sun);
+		replaced = err == 0;
+		if (replaced &&
+		    bind(fd, (const struct sockaddr *)sun, sizeof(*sun)) != 0)
+			err = -errno;
+	}
+	/* only one that listens is seen to be alive */
+	if (err == 0 && listen(fd, BACKLOG) != 0) {
+		err = -errno;
+		unlink(sun->sun_path);
+	}
+	if (lock >= 0)
+		close(lock);
+	if (err == 0 && replaced)
+		log_info("%s: a stale socket was replaced", sun->sun_path);
+	return err;
+}
+
+static const char *
+unix_error(int err)
+{
+	switch (-err) {
+	case EADDRINUSE: return "another server listens there";
+	case EEXIST: return "exists and is not a socket";
+	case ENAMETOOLONG: return "longer than the 107 bytes of a socket path";
+	case ENOSPC: return "too many listeners";
+	}
+	return strerror(-err);
 }
 
 int
@@ -183,7 +228,7 @@ listen_unix(
 	res = bind_unix(fd, &sun);
 	if (res != 0)
 		goto fail;
-	if (listen(fd, BACKLOG) != 0 || stat(path, &st) != 0) {
+	if (stat(path, &st) != 0) {
 		res = -errno;
 		unlink(path);
 		goto fail;
@@ -197,13 +242,7 @@ listen_unix(
 fail:
 	if (fd >= 0)
 		close(fd);
-	snprintf(err, errlen, "%s: %s", path,
-	    res == -EADDRINUSE ? "another server listens there"
-	    : res == -EEXIST   ? "exists and is not a socket"
-	    : res == -ENAMETOOLONG
-		? "longer than the 107 bytes of a socket path"
-	    : res == -ENOSPC ? "too many listeners"
-			     : strerror(-res));
+	snprintf(err, errlen, "%s: %s", path, unix_error(res));
 	return res;
 }
 

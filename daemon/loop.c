@@ -51,7 +51,10 @@ on_timer(struct ev_loop *ev, ev_io *w, int revents)
 int
 loop_init(struct loop *l, struct daemon *d, struct cpu *cpu)
 {
+	int err;
+
 	*l = (struct loop){ .daemon = d, .cpu = cpu, .timer_fd = -1 };
+	errno = 0;
 	TAILQ_INIT(&l->conns);
 	TAILQ_INIT(&l->readable);
 	TAILQ_INIT(&l->stalled);
@@ -65,12 +68,15 @@ loop_init(struct loop *l, struct daemon *d, struct cpu *cpu)
 	 */
 	l->ev = cpu == NULL ? ev_default_loop(EVBACKEND_POLL)
 			    : ev_loop_new(EVFLAG_AUTO);
-	l->timer_fd =
-	    timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-	l->pool = nbd_pool_new();
-	if (l->ev == NULL || l->timer_fd < 0 || l->pool == NULL) {
+	if (l->ev != NULL)
+		l->timer_fd =
+		    timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	if (l->timer_fd >= 0)
+		l->pool = nbd_pool_new();
+	if (l->pool == NULL) {
+		err = errno != 0 ? errno : ENOMEM;
 		loop_fini(l);
-		return -ENOMEM;
+		return -err;
 	}
 	ev_async_init(&l->wake, on_wake);
 	ev_async_start(l->ev, &l->wake);
@@ -104,62 +110,49 @@ loop_post(struct loop *l, struct conn *c)
 	pthread_mutex_lock(&l->inbox_lock);
 	TAILQ_INSERT_TAIL(&l->inbox, c, link);
 	pthread_mutex_unlock(&l->inbox_lock);
-	loop_wake(l);
+	loop_tell(l, LOOP_TAKE);
 }
 
 void
-loop_shutdown(struct loop *l)
+loop_tell(struct loop *l, enum loop_order order)
 {
-	pthread_mutex_lock(&l->inbox_lock);
-	l->inbox_shutdown = true;
-	pthread_mutex_unlock(&l->inbox_lock);
-	loop_wake(l);
-}
-
-void
-loop_expire(struct loop *l)
-{
-	pthread_mutex_lock(&l->inbox_lock);
-	l->expire = true;
-	pthread_mutex_unlock(&l->inbox_lock);
-	loop_wake(l);
-}
-
-void
-loop_stop(struct loop *l)
-{
-	pthread_mutex_lock(&l->inbox_lock);
-	l->stop = true;
-	pthread_mutex_unlock(&l->inbox_lock);
+	atomic_fetch_or(&l->orders, order);
 	loop_wake(l);
 }
 
 /* ------------------------------------------------------------------ turn */
 
-/* What other threads sent: connections, and the wish to end. */
-static bool
+/* Connections that another loop handed over. */
+static void
 take_inbox(struct loop *l, uint64_t now)
 {
 	struct conn_list in = TAILQ_HEAD_INITIALIZER(in);
 	struct conn *c;
-	bool shutdown, stop, expire;
 
+	atomic_fetch_and(&l->orders, ~(unsigned)LOOP_TAKE);
 	pthread_mutex_lock(&l->inbox_lock);
 	TAILQ_CONCAT(&in, &l->inbox, link);
-	shutdown = l->inbox_shutdown;
-	stop = l->stop;
-	expire = l->expire;
 	pthread_mutex_unlock(&l->inbox_lock);
 	while ((c = TAILQ_FIRST(&in)) != NULL) {
 		TAILQ_REMOVE(&in, c, link);
 		conn_attach(c, l, now);
 	}
-	if (shutdown)
+}
+
+/* The daemon is to end: N162. */
+static void
+obey(struct loop *l, unsigned orders, uint64_t now)
+{
+	struct conn *c;
+
+	if (orders & LOOP_SHUTDOWN)
 		TAILQ_FOREACH(c, &l->conns, link)
 			conn_shutdown(c);
-	if (expire && l->cpu != NULL)
-		cpu_expire(l->cpu, -ESHUTDOWN, now);
-	return !stop;
+	if ((orders & LOOP_EXPIRE) == 0 || l->cpu == NULL)
+		return;
+	TAILQ_FOREACH(c, &l->conns, link)
+		conn_expire(c, now);
+	cpu_expire(l->cpu, -ESHUTDOWN, now);
 }
 
 static void
@@ -174,22 +167,32 @@ read_all(struct loop *l, uint64_t now)
 	}
 }
 
-/* Those that wait for a tag or for data to move, or whose plug is to close. */
+/*
+ * Those that wait for a tag or for data to move, or whose plug is to close.
+ * Who got nothing this time is before those who did the next time: else one
+ * that wants all the tags would get all of them.
+ */
 static void
 retry_all(struct loop *l, uint64_t now)
 {
 	struct conn_list list = TAILQ_HEAD_INITIALIZER(list);
+	struct conn_list got = TAILQ_HEAD_INITIALIZER(got);
 	struct conn *c;
 
 	TAILQ_CONCAT(&list, &l->stalled, stalled);
 	while ((c = TAILQ_FIRST(&list)) != NULL) {
 		TAILQ_REMOVE(&list, c, stalled);
 		c->on &= ~(unsigned)CONN_STALLED;
-		if (c->next <= now)
-			conn_retry(c, now);
-		else
+		if (c->next > now) {
 			conn_mark(c, CONN_STALLED);
+			continue;
+		}
+		if (!conn_retry(c, now) || (c->on & CONN_STALLED) == 0)
+			continue;
+		TAILQ_REMOVE(&l->stalled, c, stalled);
+		TAILQ_INSERT_TAIL(&got, c, stalled);
 	}
+	TAILQ_CONCAT(&l->stalled, &got, stalled);
 }
 
 static void
@@ -219,12 +222,15 @@ next_plug(const struct loop *l)
 
 /* The whole path of an I/O, once; returns the next deadline. */
 static uint64_t
-turn(struct loop *l, bool *alive)
+turn(struct loop *l, unsigned orders)
 {
 	uint64_t now = clock_ns(), next = CPU_NO_DEADLINE, plug;
 	unsigned i;
 
-	*alive = take_inbox(l, now);
+	if (orders & LOOP_TAKE)
+		take_inbox(l, now);
+	if (orders & (LOOP_SHUTDOWN | LOOP_EXPIRE))
+		obey(l, orders, now);
 	read_all(l, now);
 	for (i = 0; i < MAX_RETRIES; i++) {
 		l->again = false;
@@ -237,7 +243,7 @@ turn(struct loop *l, bool *alive)
 			break;
 	}
 	finish_all(l);
-	if (l->expire && next != CPU_NO_DEADLINE)
+	if ((orders & LOOP_EXPIRE) && next != CPU_NO_DEADLINE)
 		return now; /* what was let in since must end, too */
 	if (l->again || i == MAX_RETRIES)
 		return now; /* there is more to do, but others come first */
@@ -255,10 +261,8 @@ set_timer(struct loop *l, uint64_t at)
 		    (long)(at % NSEC_PER_SEC) },
 	};
 
-	if (l->armed != 0 && l->armed <= at && at != CPU_NO_DEADLINE)
+	if (l->armed != 0 && l->armed <= at)
 		return; /* it wakes early enough; the turn then sets it anew */
-	if (at == CPU_NO_DEADLINE)
-		return;
 	timerfd_settime(l->timer_fd, TFD_TIMER_ABSTIME, &its, NULL);
 	l->armed = at;
 }
@@ -268,7 +272,7 @@ static bool
 may_poll(struct loop *l)
 {
 	struct daemon *d = l->daemon;
-	unsigned nr, max = d->nr_cores > 1 ? d->nr_cores - 1 : 1;
+	unsigned nr, max = d->nr_cores - 1;
 
 	if (l->polls)
 		return true;
@@ -319,22 +323,22 @@ loop_run(struct loop *l)
 {
 	struct epoch *epoch =
 	    l->cpu != NULL ? &l->daemon->machine->epoch : NULL;
+	unsigned orders;
 	uint64_t next;
-	bool alive;
 
-	for (;;) {
+	do {
+		orders = atomic_load(&l->orders);
 		if (epoch != NULL)
 			epoch_enter(epoch, l->cpu->id);
-		next = turn(l, &alive);
+		next = turn(l, orders);
 		if (epoch != NULL)
 			epoch_leave(epoch, l->cpu->id);
-		if (!alive)
-			break;
 		/* memory that was given up comes home before we sleep */
 		if (epoch != NULL && page_pool_idle(l->daemon->pages, l->cpu))
 			next = 0;
-		wait(l, next);
-	}
+		if ((orders & LOOP_STOP) == 0)
+			wait(l, next);
+	} while ((orders & LOOP_STOP) == 0);
 	poll_no_more(l);
 }
 

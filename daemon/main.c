@@ -9,8 +9,10 @@
 #include <sys/wait.h>
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +83,7 @@ help(void)
 	    "      --modprobe FILE  take the `options null_blk` lines of FILE\n"
 	    "  -U, --unix PATH      listen on a UNIX socket\n"
 	    "  -p, --port PORT      listen on TCP; 0 takes any free port\n"
-	    "  -a, --address HOST   ... on this address (localhost)\n"
+	    "  -a, --address HOST   ... on this address (127.0.0.1)\n"
 	    "      --control PATH   listen for nullbctl(1) on a UNIX socket\n"
 	    "      --workers N      loops, which play CPUs; 0: one a core\n"
 	    "      --run COMMAND    run a shell command with $uri, "
@@ -189,6 +191,25 @@ parse_options(struct config *c, struct options *o, int argc, char **argv)
 
 /* ------------------------------------------------------- disks and exports */
 
+/* The number that follows `key` at the start of a line of a file. */
+static bool
+number_in(const char *path, const char *key, uint64_t *out)
+{
+	FILE *f = fopen(path, "r");
+	bool found = false;
+	char line[128], *end;
+
+	while (f != NULL && !found && fgets(line, sizeof(line), f) != NULL) {
+		if (strncmp(line, key, strlen(key)) != 0)
+			continue;
+		*out = strtoull(line + strlen(key), &end, 10);
+		found = end != line + strlen(key); /* "max" is none */
+	}
+	if (f != NULL)
+		fclose(f);
+	return found;
+}
+
 /*
  * What stores may take when nothing is said: what is free now, less an eighth
  * of the machine, so that a full device is ENOSPC and no work for the OOM
@@ -199,18 +220,21 @@ memory_limit(const struct daemon_conf *conf)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 	uint64_t total = (uint64_t)sysconf(_SC_PHYS_PAGES) * page;
-	uint64_t avail = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * page, kib;
-	char line[128];
-	FILE *f;
+	uint64_t avail = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * page;
+	uint64_t max, used, kib;
 
 	if (conf->memory_limit != MEMORY_LIMIT_AUTO)
 		return conf->memory_limit;
-	f = fopen("/proc/meminfo", "r");
-	while (f != NULL && fgets(line, sizeof(line), f) != NULL)
-		if (sscanf(line, "MemAvailable: %lu kB", &kib) == 1)
-			avail = kib * 1024;
-	if (f != NULL)
-		fclose(f);
+	if (number_in("/proc/meminfo", "MemAvailable:", &kib))
+		avail = kib * 1024;
+	/* in a container the machine's memory is not all ours */
+	if (number_in("/sys/fs/cgroup/memory.max", "", &max) && max < total) {
+		if (!number_in("/sys/fs/cgroup/memory.current", "", &used))
+			used = 0;
+		total = max;
+		if (max - (used < max ? used : max) < avail)
+			avail = max - (used < max ? used : max);
+	}
 	return avail > total / 4 ? avail - total / 8 : avail / 2;
 }
 
@@ -311,13 +335,17 @@ static void
 make_loops(struct daemon *d)
 {
 	unsigned i;
+	int err;
 
 	d->worker = calloc(d->nr_workers, sizeof(*d->worker));
-	if (d->worker == NULL || loop_init(&d->main, d, NULL) != 0)
-		log_fatal("the main loop: out of memory");
-	for (i = 0; i < d->nr_workers; i++)
-		if (loop_init(&d->worker[i], d, &d->machine->cpu[i]) != 0)
-			log_fatal("worker %u: out of memory", i);
+	err = d->worker == NULL ? -ENOMEM : loop_init(&d->main, d, NULL);
+	if (err != 0)
+		log_fatal("the main loop: %s", strerror(-err));
+	for (i = 0; i < d->nr_workers; i++) {
+		err = loop_init(&d->worker[i], d, &d->machine->cpu[i]);
+		if (err != 0)
+			log_fatal("worker %u: %s", i, strerror(-err));
+	}
 }
 
 static void
@@ -443,6 +471,20 @@ print_devices(const struct daemon *d)
 
 /* ------------------------------------------------------------ the end of it */
 
+/* log_fatal() once there are sockets: their files are removed first. */
+_Noreturn static void __attribute__((format(printf, 2, 3)))
+give_up(struct daemon *d, const char *fmt, ...)
+{
+	char text[MAX_ERROR];
+	va_list ap;
+
+	listen_close_all(d);
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	log_fatal("%s", text);
+}
+
 static void
 on_too_late(struct ev_loop *ev, ev_timer *w, int revents)
 {
@@ -465,7 +507,7 @@ on_grace_over(struct ev_loop *ev, ev_timer *w, int revents)
 	(void)ev;
 	(void)revents;
 	for (i = 0; i < d->nr_workers; i++)
-		loop_expire(&d->worker[i]);
+		loop_tell(&d->worker[i], LOOP_EXPIRE);
 }
 
 /* N162: what is in flight is finished or answered, then all ends. */
@@ -483,7 +525,7 @@ begin_shutdown(struct daemon *d)
 	TAILQ_FOREACH(c, &d->main.conns, link)
 		conn_shutdown(c);
 	for (i = 0; i < d->nr_workers; i++)
-		loop_shutdown(&d->worker[i]);
+		loop_tell(&d->worker[i], LOOP_SHUTDOWN);
 	ev_timer_init(&d->grace, on_grace_over, GRACE_SEC, 0.);
 	d->grace.data = d;
 	ev_timer_start(d->main.ev, &d->grace);
@@ -505,6 +547,8 @@ on_signal(struct ev_loop *ev, ev_signal *w, int revents)
 		_exit(EXIT_FAULT);
 	}
 	log_info("%s: shutting down", strsignal(w->signum));
+	if (ev_is_active(&d->command))
+		kill(d->command.pid, SIGTERM);
 	begin_shutdown(d);
 }
 
@@ -518,7 +562,17 @@ on_conn_closed(struct ev_loop *ev, ev_async *w, int revents)
 	if (!d->shutting_down)
 		listen_resume(d);
 	else if (atomic_load(&d->nr_conns) == 0)
-		loop_stop(&d->main);
+		loop_tell(&d->main, LOOP_STOP);
+}
+
+bool
+daemon_may_log(struct daemon *d)
+{
+	uint64_t second = clock_ns() / 1000000000u;
+
+	if (atomic_exchange(&d->log_second, second) != second)
+		atomic_store(&d->log_lines, 0);
+	return atomic_fetch_add(&d->log_lines, 1) < MAX_CLIENT_LINES;
 }
 
 void
@@ -554,8 +608,9 @@ run_command(struct daemon *d, const char *command)
 	snprintf(port, sizeof(port), "%u", ln->port);
 	pid = fork();
 	if (pid < 0)
-		log_fatal("--run: %s", strerror(errno));
+		give_up(d, "--run: %s", strerror(errno));
 	if (pid == 0) {
+		signal(SIGPIPE, SIG_DFL);
 		setenv("uri", uri, 1);
 		setenv("unixsocket", ln->path, 1);
 		setenv("port", ln->path[0] == '\0' ? port : "", 1);
@@ -592,7 +647,7 @@ start_workers(struct daemon *d)
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	for (i = 0; i < d->nr_workers; i++)
 		if (loop_start(&d->worker[i]) != 0)
-			log_fatal("worker %u: no thread", i);
+			give_up(d, "worker %u: no thread", i);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
@@ -602,11 +657,11 @@ tear_down(struct daemon *d)
 	unsigned i;
 
 	for (i = 0; i < d->nr_workers; i++)
-		loop_stop(&d->worker[i]);
-	for (i = 0; i < d->nr_workers; i++) {
+		loop_tell(&d->worker[i], LOOP_STOP);
+	for (i = 0; i < d->nr_workers; i++)
 		loop_join(&d->worker[i]);
+	for (i = 0; i < d->nr_workers; i++) /* none can be woken any more */
 		loop_fini(&d->worker[i]);
-	}
 	for (i = 0; i < d->nr_disks; i++)
 		disk_free(d->disk[i]);
 	free(d->disk);
@@ -625,6 +680,19 @@ nr_cores(void)
 	return n > 0 ? (unsigned)n : 1;
 }
 
+/* Else a socket might get the number of a file that was closed for us. */
+static void
+open_standard_files(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -632,7 +700,9 @@ main(int argc, char **argv)
 	struct options o = { 0 };
 	struct config c;
 
+	open_standard_files();
 	log_init("nullbd", false);
+	TAILQ_INIT(&d.ctlconns);
 	if (config_init(&c) != 0)
 		log_fatal("out of memory");
 	parse_options(&c, &o, argc, argv);

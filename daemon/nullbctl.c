@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * nullbctl: ask a running nullbd.  A command is a request over the control
- * socket and a way to print its answer.
+ * socket and a way to print its answer; help needs no daemon, for the tables
+ * of the attributes are here, too.
  *
  * Exit status: 0 done; 1 no daemon there, or it refused; 2 wrong usage.
  */
@@ -221,15 +222,33 @@ run_diskstats(const struct args *args)
 	json_decref(answer);
 }
 
+/* Every row that bears the name: memory_limit is in both tables. */
+static void
+help_attribute(const char *name)
+{
+	const struct attr *of_disk = attr_find(disk_attrs, name);
+	const struct attr *of_daemon = attr_find(daemon_attrs, name);
+
+	if (of_disk == NULL && of_daemon == NULL) {
+		fprintf(stderr, "nullbctl: %s: no such attribute\n", name);
+		exit(EXIT_USAGE);
+	}
+	if (of_disk != NULL)
+		attr_usage_one(of_disk, stdout);
+	if (of_daemon != NULL)
+		attr_usage_one(of_daemon, stdout);
+}
+
 static void
 run_help(const struct args *args)
 {
-	json_t *answer;
-
-	answer = ask("help", NULL, args->argc > 0 ? args->argv[0] : NULL);
-	if (!client.json)
-		fputs(string_of(answer, "help"), stdout);
-	json_decref(answer);
+	if (args->argc > 0) {
+		help_attribute(args->argv[0]);
+		return;
+	}
+	attr_usage(disk_attrs, stdout);
+	putchar('\n');
+	attr_usage(daemon_attrs, stdout);
 }
 
 /* ---- iostat */
@@ -346,7 +365,8 @@ static const struct command {
 	    0, 3, run_iostat },
 	{ "diskstats", "[NAME]", "fio's \"Disk stats\" line", 0, 1,
 	    run_diskstats },
-	{ "help", "[ATTRIBUTE]", "what the attributes are", 0, 1, run_help },
+	{ "help", "[ATTRIBUTE]", "what the attributes are; asks no daemon", 0,
+	    1, run_help },
 	{},
 };
 

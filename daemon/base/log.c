@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/log.h"
 
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define MAX_LINE 1024u
 
@@ -17,14 +19,26 @@ log_init(const char *program, bool verbose)
 	log_verbose = verbose;
 }
 
-/* One write a line, so that the lines of several threads do not mix. */
+/*
+ * One write a line, so that the lines of several threads do not mix; and none
+ * that would block: who does not read our log must not stop our service.
+ */
 static void
 say(const char *level, const char *fmt, va_list ap)
 {
-	char text[MAX_LINE];
+	struct pollfd out = { .fd = STDERR_FILENO, .events = POLLOUT };
+	char line[MAX_LINE];
+	int len, more;
 
-	vsnprintf(text, sizeof(text), fmt, ap);
-	fprintf(stderr, "%s: %s%s\n", log_program, level, text);
+	len = snprintf(line, sizeof(line) - 1, "%s: %s", log_program, level);
+	more = vsnprintf(line + len, sizeof(line) - 1 - (size_t)len, fmt, ap);
+	len += more > 0 ? more : 0;
+	if ((size_t)len > sizeof(line) - 2)
+		len = sizeof(line) - 2;
+	line[len++] = '\n';
+	/* a pipe that polls as writable takes PIPE_BUF bytes */
+	if (poll(&out, 1, 0) == 1 && (out.revents & POLLOUT) != 0)
+		(void)!write(STDERR_FILENO, line, (size_t)len);
 }
 
 void

@@ -41,6 +41,7 @@
 #define BLK_MAX_HW_QUEUES      64u
 #define BLK_PLUG_FLUSH_SIZE    (128u * 1024) /* 4.1 */
 #define BLK_SW_QUEUE_LOOK_BACK 8u            /* blk_bio_list_merge */
+#define BLK_MQ_RESOURCE_DELAY  3000000u      /* ns */
 #define BLK_SAFE_MAX_SECTORS   255u
 #define BLK_DEF_MAX_SECTORS    2560u
 
@@ -366,8 +367,8 @@ struct queue_ops {
 	/*
 	 * Serve a request: 0, and the driver ends it now or later
 	 * (rq_complete...); or -EBUSY: it has no room, the block layer keeps
-	 * the request and comes back (queue_run).  The driver calls
-	 * rq_moved() once the data has moved.
+	 * the request and comes back (queue_run, or after a while).  The driver
+	 * calls rq_moved() once the data has moved.
 	 */
 	int (*queue_rq)(struct request *rq, struct cpu *cpu, uint64_t now);
 	/* The last of a batch has been queued; may be NULL. */
@@ -438,9 +439,10 @@ struct ctx {
 
 /* What makes a cpu run a hardware queue again; one a cpu in each hctx. */
 struct hctx_rerun {
-	STAILQ_ENTRY(hctx_rerun) link; /* in cpu->rerun */
+	STAILQ_ENTRY(hctx_rerun) link; /* in cpu->rerun or ->later */
 	struct hctx *hctx;
-	bool queued;
+	bool queued; /* there, */
+	bool later;  /* or in cpu->later */
 };
 
 /* A hardware queue. */
@@ -483,7 +485,7 @@ queue_ctx(const struct queue *q, unsigned cpu)
 int queue_submit(struct queue *q, struct cpu *cpu, struct plug *plug,
     struct bio *bio, uint64_t now);
 
-/* Bios that queue_submit() would find a tag for, roughly: for tests, ctl. */
+/* Tags taken: for tests, ctl. */
 unsigned queue_tags_in_use(const struct queue *q);
 
 /* Issue what waits because tags or the driver were busy. */
@@ -669,6 +671,9 @@ struct cpu {
 	struct request_list unarmed; /* to end delay_ns after it */
 	struct heap deadlines;       /* by due */
 	STAILQ_HEAD(rerun_list, hctx_rerun) rerun; /* hctxs to run again */
+	struct rerun_list
+	    later; /* the same, at later_ns: the driver was busy */
+	uint64_t later_ns;
 	bool tag_freed;            /* since the last cpu_run() */
 	struct bio_list free_bios; /* of pieces */
 	unsigned nr_free_bios;
@@ -706,13 +711,16 @@ uint64_t cpu_run(struct cpu *cpu, uint64_t now);
 /* End what waits for its deadline now, with an error (the daemon ends). */
 void cpu_expire(struct cpu *cpu, int error, uint64_t now);
 
-/* Since the last call: was a tag freed, so that stalled tasks may try again? */
+/* Since the last such call: was a tag freed, so that stalled tasks may try
+ * again? */
 bool cpu_tag_freed(struct cpu *cpu);
 
 /* for queue.c */
 void cpu_post(struct cpu *to, struct request *rq);
 void cpu_wake(struct cpu *cpu);
 void cpu_rerun(struct cpu *cpu, struct hctx *hctx);
+/* BLK_MQ_RESOURCE_DELAY: come back to a driver that was busy, in any case. */
+void cpu_rerun_later(struct cpu *cpu, struct hctx *hctx, uint64_t now);
 void cpu_rerun_cancel(struct cpu *cpu, struct hctx *hctx);
 
 #endif

@@ -48,6 +48,7 @@ machine_new(unsigned nr_cpus, void (*wake)(void *, unsigned), void *arg)
 		TAILQ_INIT(&cpu->unarmed);
 		heap_init(&cpu->deadlines);
 		STAILQ_INIT(&cpu->rerun);
+		STAILQ_INIT(&cpu->later);
 		STAILQ_INIT(&cpu->free_bios);
 		pthread_mutex_init(&cpu->mail_lock, NULL);
 		TAILQ_INIT(&cpu->mail);
@@ -102,24 +103,53 @@ cpu_post(struct cpu *to, struct request *rq)
 }
 
 void
-cpu_rerun(struct cpu *cpu, struct hctx *hctx)
-{
-	struct hctx_rerun *r = &hctx->rerun[cpu->id];
-
-	if (r->queued)
-		return;
-	r->queued = true;
-	STAILQ_INSERT_TAIL(&cpu->rerun, r, link);
-}
-
-void
 cpu_rerun_cancel(struct cpu *cpu, struct hctx *hctx)
 {
 	struct hctx_rerun *r = &hctx->rerun[cpu->id];
 
 	if (r->queued)
 		STAILQ_REMOVE(&cpu->rerun, r, hctx_rerun, link);
+	if (r->later)
+		STAILQ_REMOVE(&cpu->later, r, hctx_rerun, link);
 	r->queued = false;
+	r->later = false;
+}
+
+void
+cpu_rerun(struct cpu *cpu, struct hctx *hctx)
+{
+	struct hctx_rerun *r = &hctx->rerun[cpu->id];
+
+	if (r->queued)
+		return;
+	cpu_rerun_cancel(cpu, hctx);
+	r->queued = true;
+	STAILQ_INSERT_TAIL(&cpu->rerun, r, link);
+}
+
+void
+cpu_rerun_later(struct cpu *cpu, struct hctx *hctx, uint64_t now)
+{
+	struct hctx_rerun *r = &hctx->rerun[cpu->id];
+
+	if (r->queued || r->later)
+		return;
+	if (STAILQ_EMPTY(&cpu->later))
+		cpu->later_ns = now + BLK_MQ_RESOURCE_DELAY;
+	r->later = true;
+	STAILQ_INSERT_TAIL(&cpu->later, r, link);
+}
+
+/* Those whose time has come. */
+static void
+take_later(struct cpu *cpu, uint64_t now)
+{
+	struct hctx_rerun *r;
+
+	if (STAILQ_EMPTY(&cpu->later) || now < cpu->later_ns)
+		return;
+	while ((r = STAILQ_FIRST(&cpu->later)) != NULL)
+		cpu_rerun(cpu, r->hctx);
 }
 
 static void
@@ -156,11 +186,15 @@ static void
 arm(struct cpu *cpu, uint64_t now)
 {
 	struct request *rq;
+	uint64_t due;
 
 	while ((rq = TAILQ_FIRST(&cpu->unarmed)) != NULL) {
 		TAILQ_REMOVE(&cpu->unarmed, rq, link);
+		due = now + rq->delay_ns;
+		if (due < now)
+			due = CPU_NO_DEADLINE - 1; /* in 584 years */
 		if (rq->delay_ns == 0 ||
-		    heap_push(&cpu->deadlines, &rq->due, now + rq->delay_ns))
+		    heap_push(&cpu->deadlines, &rq->due, due) != 0)
 			rq_complete(rq, cpu, now); /* early beats never */
 	}
 }
@@ -216,14 +250,22 @@ run_hctxs(struct cpu *cpu, uint64_t now)
 uint64_t
 cpu_run(struct cpu *cpu, uint64_t now)
 {
+	uint64_t next = CPU_NO_DEADLINE;
+
+	take_later(cpu, now);
 	do {
 		take_mail(cpu, now);
 		run_softirq(cpu, now);
 		arm(cpu, now);
 		run_deadlines(cpu, now);
-	} while (run_hctxs(cpu, now) || !TAILQ_EMPTY(&cpu->softirq));
-	return heap_empty(&cpu->deadlines) ? CPU_NO_DEADLINE
-					   : heap_first_key(&cpu->deadlines);
+	} while (run_hctxs(cpu, now) || !TAILQ_EMPTY(&cpu->softirq) ||
+		 !TAILQ_EMPTY(&cpu->unarmed));
+	if (!STAILQ_EMPTY(&cpu->later))
+		next = cpu->later_ns;
+	if (!heap_empty(&cpu->deadlines) &&
+	    heap_first_key(&cpu->deadlines) < next)
+		next = heap_first_key(&cpu->deadlines);
+	return next;
 }
 
 bool

@@ -81,7 +81,7 @@ kick(struct flush_queue *fq, struct ctx *ctx, uint64_t now)
 	fq->rq.ctx = ctx;
 	fq->rq.op = REQ_OP_FLUSH;
 	fq->rq.flags = 0;
-	fq->rq.rq_flags = RQF_FLUSH | (first->rq_flags & RQF_IO_STAT);
+	fq->rq.rq_flags = RQF_FLUSH; /* not in flight for the statistics */
 	fq->rq.pos = 0;
 	fq->rq.bytes = 0;
 	fq->rq.nr_segs = 0;
@@ -200,11 +200,8 @@ flush_end(struct request *flush, struct cpu *cpu, uint64_t now)
 	unsigned step;
 	bool send;
 
-	if (flush->rq_flags & RQF_IO_STAT) {
+	if (flush->hctx->queue->conf.iostats)
 		stat_flush(flush, now);
-		if ((flush->rq_flags & RQF_COMPLETE) == 0)
-			stat_unissue(flush, cpu);
-	}
 	pthread_mutex_lock(&fq->lock);
 	fq->running = false;
 	TAILQ_CONCAT(&served, &fq->list[fq->pending ^ 1], link);

@@ -183,13 +183,14 @@ rq_end(struct request *rq, struct cpu *cpu, uint64_t now)
 	}
 	if (rq->rq_flags & RQF_IO_STAT) {
 		stat_end(rq, now);
-		if ((rq->rq_flags & RQF_COMPLETE) == 0)
+		if ((rq->rq_flags & (RQF_STARTED | RQF_COMPLETE)) ==
+		    RQF_STARTED)
 			stat_unissue(rq, cpu);
 	}
 	STAILQ_CONCAT(&bios, &rq->bios);
 	tags_put(hctx->tags, rq->tag);
 	wake_waiters(hctx, cpu);
-	if (atomic_load_explicit(&hctx->nr_waiting, memory_order_relaxed) > 0)
+	if (atomic_load(&hctx->nr_waiting) > 0)
 		cpu_rerun(cpu, hctx);
 	while ((bio = STAILQ_FIRST(&bios)) != NULL) {
 		STAILQ_REMOVE_HEAD(&bios, link);
@@ -353,6 +354,7 @@ dispatch_list(
 		return true;
 	TAILQ_FOREACH(rq, list, link)
 		left++;
+	cpu_rerun_later(cpu, hctx, now);
 	pthread_mutex_lock(&hctx->lock);
 	TAILQ_CONCAT(list, &hctx->dispatch, link);
 	TAILQ_CONCAT(&hctx->dispatch, list, link);

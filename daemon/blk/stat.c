@@ -255,7 +255,8 @@ stat_read(struct queue *q, struct queue_stat *out, uint64_t now)
 	}
 	for (g = 0; g < STAT_NR; g++) {
 		out->ticks_ms[g] = ticks_ns[g] / NSEC_PER_MSEC;
-		sum += ticks_ns[g];
+		if (g != STAT_FLUSH || q->profile->stat_fields == 17)
+			sum += ticks_ns[g];
 	}
 	out->io_ticks_ms = get(&q->stat->io_ticks) * 1000 / hz;
 	out->in_queue_ms = q->profile->in_queue_sampled

@@ -55,8 +55,8 @@ tags_get(struct tags *t)
 
 	for (i = 0; i * WORD_BITS < limit; i++) {
 		uint64_t mask = usable(limit, i);
-		uint64_t old =
-		    atomic_load_explicit(&t->word[i], memory_order_relaxed);
+		/* in order: who noted that it waits must see what is free */
+		uint64_t old = atomic_load(&t->word[i]);
 
 		while ((~old & mask) != 0) {
 			unsigned bit = (unsigned)__builtin_ctzll(~old & mask);

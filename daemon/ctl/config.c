@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ERROR_MAX 512 /* bytes of a sentence */
-
 /* ---- devices */
 
 static int
@@ -183,7 +181,7 @@ take_defaults(struct device *d, const struct device *defaults)
 int
 config_finish(struct config *c)
 {
-	char err[ERROR_MAX];
+	char err[CTL_MAX_ERROR];
 	struct device *d;
 	uint32_t index = 0;
 
@@ -204,7 +202,7 @@ config_check(const struct config *c, unsigned nr_cpus, FILE *errors)
 	struct endpoint endpoints[DAEMON_MAX_LISTENERS];
 	struct queue_conf queue;
 	struct disk_conf conf;
-	char err[ERROR_MAX];
+	char err[CTL_MAX_ERROR];
 	struct device *d;
 	int ret = 0;
 

@@ -296,34 +296,6 @@ run_diskstats(struct call *call)
 	return each_device(call, one_diskstats);
 }
 
-/* All rows of both tables, or those that bear a name. */
-static void
-print_usage(const void *arg, FILE *out)
-{
-	static const struct attr *const tables[] = { disk_attrs, daemon_attrs };
-
-	for (size_t i = 0; i < 2; i++) {
-		if (arg == NULL) {
-			fputs(i > 0 ? "\n" : "", out);
-			attr_usage(tables[i], out);
-		} else if (attr_find(tables[i], arg) != NULL) {
-			attr_usage_one(attr_find(tables[i], arg), out);
-		}
-	}
-}
-
-static json_t *
-run_help(struct call *call)
-{
-	const char *name = call->attribute;
-
-	if (name != NULL && attr_find(disk_attrs, name) == NULL &&
-	    attr_find(daemon_attrs, name) == NULL)
-		return fail(ENOENT, "%s: no such attribute", name);
-	return json_pack(
-	    "{s:b, s:o}", "ok", 1, "help", text_of(print_usage, name));
-}
-
 static const struct command {
 	const char *name;
 	json_t *(*run)(struct call *call);
@@ -334,7 +306,6 @@ static const struct command {
 	{ "stat", run_stat, true },
 	{ "iostat", run_iostat, false },
 	{ "diskstats", run_diskstats, false },
-	{ "help", run_help, false },
 	{},
 };
 

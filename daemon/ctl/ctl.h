@@ -18,6 +18,8 @@
 
 struct json_t; /* jansson's */
 
+#define CTL_MAX_ERROR 512u /* bytes of a sentence that says what is wrong */
+
 /* -------------------------------------------------------------- daemon.c */
 
 #define DAEMON_PORT          10809 /* where nothing else is said */

@@ -13,6 +13,7 @@
  * that should have come back as a setting, and didn't, is none.
  */
 #include "ctl/ctl.h"
+#include "ctl/source.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -20,28 +21,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ERROR_MAX 512
-
 struct reader {
 	struct config *config;
-	const char *path;
-	FILE *file;
-	FILE *errors;
-	unsigned line;
-	unsigned nr_errors;
+	struct source source;
 	bool expects_setting;  /* of the line handed out last */
 	bool in_daemon;        /* else in `device` */
 	struct device *device; /* NULL: in no section, or one that is bad */
-	char *text;            /* the line, as it is in the file */
-	size_t size;
 };
-
-static void
-complain(struct reader *r, const char *what)
-{
-	fprintf(r->errors, "%s:%u: %s\n", r->path, r->line, what);
-	r->nr_errors++;
-}
 
 static void
 complain_length(struct reader *r, size_t len, size_t max)
@@ -50,7 +36,7 @@ complain_length(struct reader *r, size_t len, size_t max)
 
 	snprintf(err, sizeof(err), "a line of %zu bytes; allowed: at most %zu",
 	    len, max);
-	complain(r, err);
+	source_complain(&r->source, err);
 }
 
 /* ---- sections */
@@ -58,7 +44,7 @@ complain_length(struct reader *r, size_t len, size_t max)
 static void
 open_section(struct reader *r, const char *name)
 {
-	char err[ERROR_MAX], *where;
+	char err[CTL_MAX_ERROR], *where;
 
 	r->in_daemon = strcmp(name, "nullbd") == 0;
 	if (r->in_daemon)
@@ -67,13 +53,13 @@ open_section(struct reader *r, const char *name)
 		r->device = &r->config->defaults;
 		return;
 	}
-	if (asprintf(&where, "%s:%u", r->path, r->line) < 0) {
-		complain(r, "out of memory");
+	if (asprintf(&where, "%s:%u", r->source.path, r->source.line) < 0) {
+		source_complain(&r->source, "out of memory");
 		return;
 	}
 	r->device = config_add(r->config, name, where, err, sizeof(err));
 	if (r->device == NULL)
-		complain(r, err);
+		source_complain(&r->source, err);
 	free(where);
 }
 
@@ -86,12 +72,13 @@ parse_section(struct reader *r, char *text)
 	r->device = NULL;
 	r->in_daemon = false;
 	if (end == NULL) {
-		complain(r, "a section without ]");
+		source_complain(&r->source, "a section without ]");
 		return;
 	}
 	if (end[1 + strspn(end + 1, " \t")] != '\0' &&
 	    strchr(";#", end[1 + strspn(end + 1, " \t")]) == NULL) {
-		complain(r, "something follows the ] of a section");
+		source_complain(
+		    &r->source, "something follows the ] of a section");
 		return;
 	}
 	*end = '\0';
@@ -103,12 +90,13 @@ parse_section(struct reader *r, char *text)
 static void
 set(struct reader *r, const char *name, char *value)
 {
-	char err[ERROR_MAX];
+	char err[CTL_MAX_ERROR];
 	struct disk_conf scratch;
 	int ret;
 
 	if (!unquote(value)) {
-		complain(r, "a quote that is not closed, or not at the end");
+		source_complain(&r->source,
+		    "a quote that is not closed, or not at the end");
 		return;
 	}
 	if (r->in_daemon) {
@@ -124,7 +112,7 @@ set(struct reader *r, const char *name, char *value)
 		attr_fini(disk_attrs, &scratch);
 	}
 	if (ret != 0)
-		complain(r, err);
+		source_complain(&r->source, err);
 }
 
 /* libinih found a setting in the line that it got last. */
@@ -136,11 +124,12 @@ handle(void *user, const char *section, const char *name, const char *value)
 
 	r->expects_setting = false;
 	if (*section == '\0')
-		complain(r, "a setting before the first section");
+		source_complain(
+		    &r->source, "a setting before the first section");
 	else if (*name == '\0')
-		complain(r, "a setting without a name");
+		source_complain(&r->source, "a setting without a name");
 	else if (copy == NULL)
-		complain(r, "out of memory");
+		source_complain(&r->source, "out of memory");
 	else
 		set(r, name, copy);
 	free(copy);
@@ -153,30 +142,24 @@ static void
 check_last(struct reader *r)
 {
 	if (r->expects_setting)
-		complain(r, "neither [section], nor name = value, nor comment");
+		source_complain(&r->source,
+		    "neither [section], nor name = value, nor comment");
 	r->expects_setting = false;
 }
 
-/* The line without blanks around it, or "" when it is not usable at all. */
+/* The line without blanks around it. */
 static char *
-trim(struct reader *r, size_t len)
+trim(struct reader *r, char *s)
 {
-	char *s = r->text;
+	size_t len;
 
-	if (strlen(s) != len) {
-		complain(r, "a byte 0 in the line");
-		return r->text + len;
-	}
-	if (r->line == 1 && strncmp(s, "\xef\xbb\xbf", 3) == 0) {
+	if (r->source.line == 1 && strncmp(s, "\xef\xbb\xbf", 3) == 0)
 		s += 3;
-		len -= 3;
-	}
+	while (isspace((unsigned char)*s))
+		s++;
+	len = strlen(s);
 	while (len > 0 && isspace((unsigned char)s[len - 1]))
 		s[--len] = '\0';
-	while (isspace((unsigned char)*s)) {
-		s++;
-		len--;
-	}
 	return s;
 }
 
@@ -215,15 +198,13 @@ static char *
 read_line(char *buf, int size, void *stream)
 {
 	struct reader *r = stream;
-	ssize_t len;
 	char *s;
 
 	check_last(r);
-	len = getline(&r->text, &r->size, r->file);
-	if (len < 0)
+	s = source_line(&r->source, false);
+	if (s == NULL)
 		return NULL;
-	r->line++;
-	s = trim(r, (size_t)len);
+	s = trim(r, s);
 	if (*s == '[') {
 		parse_section(r, s);
 		snprintf(buf, (size_t)size, "[x]\n");
@@ -241,22 +222,14 @@ read_line(char *buf, int size, void *stream)
 int
 config_ini(struct config *c, const char *path, FILE *errors)
 {
-	struct reader r = { .config = c, .path = path, .errors = errors };
-	int ret;
+	struct reader r = { .config = c };
+	int ret = source_open(&r.source, path, errors);
 
-	r.file = fopen(path, "re");
-	if (r.file == NULL) {
-		ret = -errno;
-		fprintf(errors, "%s: %s\n", path, strerror(-ret));
+	if (ret != 0)
 		return ret;
-	}
-	ini_parse_stream(read_line, &r, handle, &r);
-	if (ferror(r.file)) {
-		fprintf(
-		    errors, "%s: cannot be read: %s\n", path, strerror(errno));
-		r.nr_errors++;
-	}
-	fclose(r.file);
-	free(r.text);
-	return r.nr_errors > 0 ? -EINVAL : 0;
+	/* above 0 is a line, and we have seen for ourselves */
+	if (ini_parse_stream(read_line, &r, handle, &r) < 0)
+		source_complain(&r.source, "out of memory");
+	source_close(&r.source);
+	return r.source.nr_errors > 0 ? -EINVAL : 0;
 }

@@ -10,6 +10,7 @@
  * attribute.
  */
 #include "ctl/ctl.h"
+#include "ctl/source.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -17,8 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ERROR_MAX 512
-#define MODULE    "null_blk"
+#define MODULE "null_blk"
 
 /* How the module takes a parameter. */
 enum param_type {
@@ -79,20 +79,10 @@ static const struct param params[] = {
 };
 
 struct reader {
-	const char *path;
-	FILE *errors;
-	unsigned line; /* where the logical line began */
-	unsigned nr_errors;
+	struct source source;
 	uint64_t nr_devices;
 	struct device *template; /* what every device will be */
 };
-
-static void
-complain(struct reader *r, const char *what)
-{
-	fprintf(r->errors, "%s:%u: %s\n", r->path, r->line, what);
-	r->nr_errors++;
-}
 
 /* ---- values */
 
@@ -164,26 +154,26 @@ param_parse(enum param_type type, const char *text, int64_t *out)
 static void
 take_value(struct reader *r, const struct param *p, int64_t v)
 {
-	char err[ERROR_MAX], text[32];
+	char err[CTL_MAX_ERROR], text[32];
 
 	if (strcmp(p->name, "no_sched") == 0)
 		v = v != 0; /* an int in the module, a bool in configfs */
 	if (strcmp(p->name, "bs") == 0 && v > PAGE_SIZE) {
-		fprintf(r->errors,
+		fprintf(r->source.errors,
 		    "%s:%u: note: bs: %lld: more than a page; %u taken\n",
-		    r->path, r->line, (long long)v, PAGE_SIZE);
+		    r->source.path, r->source.line, (long long)v, PAGE_SIZE);
 		v = PAGE_SIZE;
 	}
 	snprintf(text, sizeof(text), "%lld", (long long)v);
 	if (device_set(r->template, p->name, text, err, sizeof(err)) != 0)
-		complain(r, err);
+		source_complain(&r->source, err);
 }
 
 /* A parameter that has no attribute here: fine if it asks for what is. */
 static void
 refuse_missing(struct reader *r, const struct param *p, int64_t v)
 {
-	char err[ERROR_MAX];
+	char err[CTL_MAX_ERROR];
 	int64_t def = 0;
 
 	if (param_parse(p->type, p->missing, &def) == 0 && v == def)
@@ -192,21 +182,21 @@ refuse_missing(struct reader *r, const struct param *p, int64_t v)
 	    "%s: a parameter of null_blk that nullbd does not have yet; "
 	    "allowed: its default, %s",
 	    p->name, p->missing);
-	complain(r, err);
+	source_complain(&r->source, err);
 }
 
 static void
 set_param(struct reader *r, const char *name, const char *value)
 {
 	const struct param *p = param_find(name);
-	char err[ERROR_MAX];
+	char err[CTL_MAX_ERROR];
 	int64_t v = 0;
 	int ret;
 
 	if (p == NULL) {
 		snprintf(err, sizeof(err), "%s: unknown parameter '%.60s'",
 		    MODULE, name);
-		complain(r, err);
+		source_complain(&r->source, err);
 		return;
 	}
 	if (value == NULL && p->type == PARAM_BOOL)
@@ -218,7 +208,7 @@ set_param(struct reader *r, const char *name, const char *value)
 		    "'%s' (%s)",
 		    MODULE, value != NULL ? value : "", p->name,
 		    strerrorname_np(-ret));
-		complain(r, err);
+		source_complain(&r->source, err);
 		return;
 	}
 	if (strcmp(p->name, "nr_devices") == 0)
@@ -265,7 +255,7 @@ parse_line(struct reader *r, char *text)
 		return;
 	word = next_word(&text);
 	if (word == NULL) {
-		complain(r, "options of which module?");
+		source_complain(&r->source, "options of which module?");
 		return;
 	}
 	if (!same_name(word, MODULE))
@@ -278,66 +268,17 @@ parse_line(struct reader *r, char *text)
 	}
 }
 
-/*
- * Read a line and those that a backslash at its end joins to it.  Returns how
- * many lines of the file, 0 at its end.
- */
-static unsigned
-read_line(FILE *file, char **text, size_t *size)
-{
-	char *more = NULL;
-	size_t more_size = 0;
-	unsigned nr = 1;
-	ssize_t len = getline(text, size, file), n;
-
-	if (len < 0)
-		return 0;
-	for (;; nr++) {
-		char *s = *text, *joined;
-
-		len = (ssize_t)strcspn(s, "\n");
-		s[len] = '\0';
-		if (len == 0 || s[len - 1] != '\\')
-			break;
-		n = getline(&more, &more_size, file);
-		if (n < 0)
-			break;
-		joined = realloc(s, (size_t)(len + n) + 1);
-		if (joined == NULL)
-			break;
-		memcpy(joined + len - 1, more, (size_t)n + 1);
-		*text = joined;
-		*size = (size_t)(len + n) + 1;
-	}
-	free(more);
-	return nr;
-}
-
-static void
-read_lines(struct reader *r, FILE *file)
-{
-	char *text = NULL;
-	size_t size = 0;
-	unsigned nr;
-
-	r->line = 1;
-	while ((nr = read_line(file, &text, &size)) > 0) {
-		parse_line(r, text);
-		r->line += nr;
-	}
-	free(text);
-}
-
 /* ---- devices */
 
 static int
 make_device(struct reader *r, struct config *c, const char *name)
 {
-	char err[ERROR_MAX];
-	struct device *d = config_add(c, name, r->path, err, sizeof(err));
+	char err[CTL_MAX_ERROR];
+	const char *path = r->source.path;
+	struct device *d = config_add(c, name, path, err, sizeof(err));
 
 	if (d == NULL) {
-		fprintf(r->errors, "%s: %s\n", r->path, err);
+		fprintf(r->source.errors, "%s: %s\n", path, err);
 		return -EINVAL;
 	}
 	if (attr_copy(disk_attrs, &d->conf, &r->template->conf) != 0)
@@ -366,23 +307,23 @@ make_devices(struct reader *r, struct config *c)
 int
 config_modprobe(struct config *c, const char *path, FILE *errors)
 {
-	struct reader r = { .path = path, .errors = errors, .nr_devices = 1 };
+	struct reader r = { .nr_devices = 1 };
 	struct config scratch;
-	FILE *file = fopen(path, "re");
-	int ret;
+	char *text;
+	int ret = source_open(&r.source, path, errors);
 
-	if (file == NULL) {
-		ret = -errno;
-		fprintf(errors, "%s: %s\n", path, strerror(-ret));
+	if (ret != 0)
 		return ret;
-	}
 	ret = config_init(&scratch);
 	if (ret == 0) {
 		r.template = &scratch.defaults;
-		read_lines(&r, file);
-		ret = r.nr_errors > 0 ? -EINVAL : make_devices(&r, c);
+		while ((text = source_line(&r.source, true)) != NULL)
+			parse_line(&r, text);
+		ret = r.source.nr_errors > 0 ? -EINVAL : make_devices(&r, c);
 		config_fini(&scratch);
 	}
-	fclose(file);
+	source_close(&r.source);
+	if (ret == -ENOMEM)
+		fprintf(errors, "%s: out of memory\n", path);
 	return ret;
 }

@@ -19,7 +19,8 @@
  * The memory that stores live in: pages of 4 KiB, for all disks of a machine
  * together, up to a limit.  Each cpu keeps a few at hand, so that a page
  * costs no lock.  A page that was given up is used again only when no cpu can
- * still be looking at it (base/epoch.h).
+ * still be looking at it (base/epoch.h); until then it is retired, and the
+ * limit does not count it.
  */
 struct page_pool;
 
@@ -40,7 +41,7 @@ enum {                        /* flags of page_alloc() */
 void *page_alloc(struct page_pool *p, struct cpu *cpu, unsigned flags);
 /* Give a page back at once: nobody else can see it. */
 void page_free(struct page_pool *p, struct cpu *cpu, void *page);
-/* Give a page back once no cpu can see it any more. */
+/* Give a page back: it is used again once no cpu can see it any more. */
 void page_retire(struct page_pool *p, struct cpu *cpu, void *page);
 page_meta_t *page_meta(const void *page);
 
@@ -52,7 +53,7 @@ page_meta_t *page_meta(const void *page);
  */
 bool page_pool_idle(struct page_pool *p, struct cpu *cpu);
 
-/* Pages in use (retired ones included), in bytes; and the limit. */
+/* Pages in use (retired ones are not), in bytes; and the limit. */
 uint64_t page_pool_used(const struct page_pool *p);
 uint64_t page_pool_limit(const struct page_pool *p);
 

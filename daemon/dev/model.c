@@ -9,9 +9,10 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/util.h"
 
 /* What a read was answered with, until its reply is sent. */
 struct pins {
@@ -24,15 +25,26 @@ struct pins {
 /* ---- the store stage */
 
 /*
- * Room for every piece that a read can come in: a piece ends where a page of
- * the store does, and where a bvec does.
+ * In how many pieces a read can come: a piece ends where a page of the store
+ * does, and where a bvec does.  Of the bvecs in its table a bio may cover few:
+ * it shares the table with those that are split off the same.
  */
+static unsigned
+max_pieces(const struct bio *bio)
+{
+	struct bvec_iter it = {};
+	uint64_t pos = bio->pos, nr = 0;
+	struct bvec bv;
+
+	for (; bio_next_bvec(bio, &it, &bv); pos += bv.len)
+		nr += (pos % PAGE_SIZE + bv.len - 1) / PAGE_SIZE + 1;
+	return (unsigned)nr;
+}
+
 static struct pins *
 pins_new(struct disk *d, const struct bio *bio)
 {
-	uint64_t first = bio->pos / PAGE_SIZE;
-	uint64_t last = (bio->pos + bio->bytes) / PAGE_SIZE;
-	unsigned max = bio->nr_bv + (unsigned)(last - first) + 1;
+	unsigned max = max_pieces(bio);
 	struct pins *pins;
 
 	pins = malloc(sizeof(*pins) + max * sizeof(pins->iov[0]));
@@ -58,9 +70,7 @@ pins_free(struct pins *pins, struct cpu *cpu)
 static void
 unpin(struct bio *bio, struct cpu *cpu)
 {
-	pins_free(
-	    (struct pins *)((char *)bio->iov - offsetof(struct pins, iov)),
-	    cpu);
+	pins_free(container_of(bio->iov, struct pins, iov), cpu);
 }
 
 static void

@@ -17,6 +17,10 @@
  * top, so that what is written together lies together.  The lock is taken
  * once for BATCH pages.
  *
+ * The limit counts the pages in use.  Retired ones are not: whoever gives
+ * pages up at the limit may take as many at once, though nobody can have the
+ * memory of the former yet.  Theirs comes on top, for a turn of every loop.
+ *
  * Free pages are clean (fresh from the system: zeros, no memory behind them)
  * or dirty.  Some dirty ones are kept, so that discarding and writing in
  * turns costs no page faults; beyond that, runs of free pages go back to the
@@ -28,6 +32,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+
+#include "base/util.h"
 
 #define SLAB_SIZE   (2u << 20)
 #define SLAB_PAGES  (SLAB_SIZE / PAGE_SIZE)
@@ -75,11 +81,10 @@ struct hand {
 
 struct page_pool {
 	struct epoch *epoch;
-	unsigned nr_cpus;
 	uint64_t limit; /* in bytes, as it was given */
 	uint64_t max_pages;
-	struct hand *hand;                  /* by cpu */
-	_Alignas(64) _Atomic uint64_t used; /* pages, retired ones included */
+	struct hand *hand;                        /* by cpu */
+	_Alignas(64) _Atomic uint64_t used;       /* pages; no retired ones */
 	_Alignas(64) _Atomic uint64_t nr_retired; /* of `retired` */
 	pthread_mutex_t lock; /* of all that follows, and of the slabs */
 	struct retired retired;
@@ -312,26 +317,21 @@ page_pool_new(struct machine *m, uint64_t limit)
 	struct page_pool *p;
 
 	assert(m->nr_cpus <= STORE_MAX_CPUS);
-	p = aligned_alloc(_Alignof(struct page_pool), sizeof(*p));
+	p = aligned_calloc(1, sizeof(*p));
 	if (p == NULL)
 		return NULL;
-	*p = (struct page_pool){
-		.epoch = &m->epoch,
-		.nr_cpus = m->nr_cpus,
-		.limit = limit,
-		.max_pages = limit != 0 ? limit / PAGE_SIZE : UINT64_MAX,
-	};
+	p->epoch = &m->epoch;
+	p->limit = limit;
+	p->max_pages = limit != 0 ? limit / PAGE_SIZE : UINT64_MAX;
 	pthread_mutex_init(&p->lock, NULL);
 	TAILQ_INIT(&p->full);
 	TAILQ_INIT(&p->partial);
 
-	p->hand =
-	    aligned_alloc(_Alignof(struct hand), m->nr_cpus * sizeof(*p->hand));
+	p->hand = aligned_calloc(m->nr_cpus, sizeof(*p->hand));
 	if (p->hand == NULL) {
 		page_pool_free(p);
 		return NULL;
 	}
-	memset(p->hand, 0, m->nr_cpus * sizeof(*p->hand));
 	return p;
 }
 
@@ -339,13 +339,10 @@ void
 page_pool_free(struct page_pool *p)
 {
 	struct slab *slab;
-	unsigned i;
 
 	if (p == NULL)
 		return;
-	for (i = 0; p->hand != NULL && i < p->nr_cpus; i++)
-		retired_join(&p->retired, &p->hand[i].retired);
-	assert(p->used == p->retired.nr);
+	assert(p->used == 0);
 
 	TAILQ_CONCAT(&p->partial, &p->full, link);
 	while ((slab = TAILQ_FIRST(&p->partial)) != NULL) {
@@ -376,7 +373,6 @@ reclaim(struct page_pool *p, struct hand *hand)
 	}
 	p->nr_retired = p->retired.nr;
 	pthread_mutex_unlock(&p->lock);
-	atomic_fetch_sub(&p->used, nr);
 	return nr;
 }
 
@@ -453,11 +449,9 @@ page_alloc(struct page_pool *p, struct cpu *cpu, unsigned flags)
 	page_meta_t *meta;
 	void *page;
 
-	/* at the limit, or with an empty hand: perhaps some may come home */
-	if (!charge(p, flags)) {
-		if (reclaim(p, hand) == 0 || !charge(p, flags))
-			return NULL;
-	}
+	if (!charge(p, flags))
+		return NULL;
+	/* rather than more memory, what may come home by now */
 	if (hand->nr == 0 && p->nr_retired >= BATCH)
 		reclaim(p, hand);
 	if (hand->nr == 0 && !refill(p, hand)) {
@@ -494,6 +488,7 @@ page_retire(struct page_pool *p, struct cpu *cpu, void *page)
 {
 	struct hand *hand = &p->hand[cpu->id];
 
+	atomic_fetch_sub(&p->used, 1);
 	slab_of(page)->stamp[slab_index(page)] = epoch_retire(p->epoch);
 	retired_add(&hand->retired, page);
 	if (hand->retired.nr >= BATCH)

@@ -43,6 +43,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util.h"
+
 #define NODE_SHIFT 9
 #define NODE_LINKS (1u << NODE_SHIFT)
 #define MAX_HEIGHT 6u /* 54 bits; 2^63 bytes have 51 bits of pages */
@@ -58,7 +60,6 @@
 #define MAX_SHOWN (PINS - STORE_MAX_CPUS) /* the rest: who replaces */
 #define MAX_SPIN  100u /* rounds before others get the processor */
 
-#define CACHE_LINE     64u
 #define PREFETCH_LINES 16u /* then the hardware has understood */
 
 _Static_assert(WRITERS / WRITER == STORE_MAX_CPUS, "a writer a cpu");
@@ -651,7 +652,7 @@ store_prefetch(struct store *s, uint64_t pos)
 		return;
 	page += pos % PAGE_SIZE;
 	for (i = 0; i < PREFETCH_LINES; i++)
-		__builtin_prefetch(page + i * (size_t)CACHE_LINE);
+		__builtin_prefetch(page + i * (size_t)CACHE_LINE_SIZE);
 }
 
 bool
@@ -817,15 +818,13 @@ store_new(
 	assert(blocksize <= PAGE_SIZE);
 	assert((blocksize & (blocksize - 1)) == 0);
 
-	s = aligned_alloc(_Alignof(struct store), sizeof(*s));
+	s = aligned_calloc(1, sizeof(*s));
 	if (s == NULL)
 		return NULL;
-	*s = (struct store){
-		.pool = pool,
-		.size = size,
-		.max_pages = limit != 0 ? limit / PAGE_SIZE : UINT64_MAX,
-		.blocksize = blocksize,
-	};
+	s->pool = pool;
+	s->size = size;
+	s->max_pages = limit != 0 ? limit / PAGE_SIZE : UINT64_MAX;
+	s->blocksize = blocksize;
 	for (; last != 0; last >>= NODE_SHIFT)
 		s->height++;
 	return s;

@@ -266,18 +266,32 @@ static struct bvec zero_bvecs[BIO_MAX_VECS] = {
 	},
 };
 
+/* The device offers it, so no zeros need to be written. */
+static bool
+zeroes_itself(const struct nbd_session *s)
+{
+	return s->export->queue->limits.max_write_zeroes_sectors > 0;
+}
+
 /* Make the part the next bio of the zeroing. */
 static void
 zero_part_init(struct part *p, struct command *c)
 {
 	uint64_t left = c->zero_end - c->zero_pos;
+	bool writes = !zeroes_itself(c->session);
 
 	p->table = NULL;
-	part_init(p, c, REQ_OP_WRITE, c->zero_pos);
+	part_init(
+	    p, c, writes ? REQ_OP_WRITE : REQ_OP_WRITE_ZEROES, c->zero_pos);
 	p->bio.bytes = left < NBD_ZERO_BYTES ? left : NBD_ZERO_BYTES;
-	p->bio.bv = zero_bvecs;
-	p->bio.nr_bv = (unsigned)((p->bio.bytes + PAGE_SIZE - 1) >> PAGE_SHIFT);
-	p->bio.max_bv = p->bio.nr_bv;
+	if (writes) {
+		p->bio.bv = zero_bvecs;
+		p->bio.nr_bv =
+		    (unsigned)((p->bio.bytes + PAGE_SIZE - 1) >> PAGE_SHIFT);
+		p->bio.max_bv = p->bio.nr_bv;
+	} else {
+		p->bio.flags |= REQ_NOUNMAP;
+	}
 	p->end = p->pos + p->bio.bytes;
 	c->zero_pos = p->end;
 }
@@ -305,16 +319,15 @@ start_write_zeroes(struct command *c, char *payload)
 	struct nbd_session *s = c->session;
 
 	(void)payload;
-	if (s->export->queue->limits.max_write_zeroes_sectors > 0) {
+	if (zeroes_itself(s) && (c->flags & NBD_CMD_FLAG_NO_HOLE) == 0) {
 		part_init(&c->first, c, REQ_OP_WRITE_ZEROES, c->offset);
 		c->first.bio.bytes = c->length;
-		if ((c->flags & NBD_CMD_FLAG_NO_HOLE) != 0)
-			c->first.bio.flags |= REQ_NOUNMAP;
 		command_queue(c);
 		return 0;
 	}
-	if ((c->flags & NBD_CMD_FLAG_FAST_ZERO) != 0)
+	if (!zeroes_itself(s) && (c->flags & NBD_CMD_FLAG_FAST_ZERO) != 0)
 		return -EOPNOTSUPP; /* N145 */
+	/* it takes memory, so it goes piece by piece: others have a turn */
 	c->zero_pos = c->offset;
 	c->zero_end = c->offset + c->length;
 	zero_part_init(&c->first, c);

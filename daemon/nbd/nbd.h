@@ -131,6 +131,12 @@ void nbd_abort(struct nbd_session *s, uint64_t now);
 void nbd_shutdown(struct nbd_session *s);
 
 /*
+ * After nbd_shutdown(): what has not reached the block layer is answered with
+ * ESHUTDOWN now.
+ */
+void nbd_expire(struct nbd_session *s, uint64_t now);
+
+/*
  * When nbd_got(s, 0, now) wants to be called without any bytes: the time at
  * which a plug closes (ns); NBD_NEVER; or NBD_STALLED: in each turn in which
  * a tag was freed or a request moved, so in any.

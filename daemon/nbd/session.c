@@ -390,12 +390,19 @@ nbd_shutdown(struct nbd_session *s)
 	session_wake(s);
 }
 
+void
+nbd_expire(struct nbd_session *s, uint64_t now)
+{
+	if (s->cpu != NULL && !s->aborted)
+		submit_drop(s, now);
+}
+
 uint64_t
 nbd_next(const struct nbd_session *s)
 {
 	if (s->aborted)
 		return NBD_NEVER;
-	if (s->stalled)
+	if (s->stalled || s->woken)
 		return NBD_STALLED;
 	return s->plug_open ? s->plug_until : NBD_NEVER;
 }

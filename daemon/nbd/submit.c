@@ -132,7 +132,8 @@ submit_pending(struct nbd_session *s, bool more, uint64_t now)
 	const struct nbd_export *e = s->export;
 	uint64_t wait = more ? NBD_PARTIAL_NSEC : 0;
 
-	if (wait < e->plug_nsec && !s->blocked && !s->closing && !s->eof)
+	if (wait < e->plug_nsec && !s->blocked && !s->closing && !s->eof &&
+	    !s->shutdown)
 		wait = e->plug_nsec;
 	if (s->plug_open && now >= s->plug_until)
 		close_plug(s, now);
@@ -149,6 +150,8 @@ submit_pending(struct nbd_session *s, bool more, uint64_t now)
 	if (!s->plug_open)
 		return;
 	s->plug_until = s->plug_since + wait;
+	if (s->plug_until < wait)
+		s->plug_until = NBD_NEVER - 1; /* in 584 years */
 	if (now >= s->plug_until || s->plug.nr == 0 || s->stalled)
 		close_plug(s, now);
 }
@@ -172,6 +175,8 @@ submit_drop(struct nbd_session *s, uint64_t now)
 	s->batch = 0;
 	while ((c = STAILQ_FIRST(&s->zeroing)) != NULL) {
 		c->nr_parts++; /* those it had may all have ended */
+		if (c->error == 0)
+			c->error = -ESHUTDOWN;
 		command_stop(c);
 		command_put(c);
 	}

@@ -48,11 +48,24 @@ nullbctl_path(void)
 	return buf;
 }
 
+/* What a failed tear-down has left.  Forked clients do not come here: they
+ * end with _exit() or abort(). */
+static void
+free_all(void)
+{
+	while (daemons)
+		daemon_free(daemons);
+}
+
 struct daemon *
 daemon_new(void)
 {
+	static bool registered;
 	struct daemon *d = calloc(1, sizeof(*d));
 	const char *tmp = getenv("TMPDIR");
+
+	if (!registered)
+		registered = !atexit(free_all);
 
 	if (!d)
 		abort();

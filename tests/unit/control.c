@@ -227,23 +227,6 @@ gives_samples_of_all_devices_that_are_on(void **state)
 }
 
 static void
-explains_attributes_of_disks_and_of_the_daemon(void **state)
-{
-	json_t *answer = ask("{\"command\":\"help\"}");
-	const char *help = json_string_value(json_object_get(answer, "help"));
-
-	(void)state;
-	assert_non_null(strstr(help, "queue/nomerges"));
-	assert_non_null(strstr(help, "handshake_seconds"));
-	json_decref(answer);
-	answer = ask("{\"command\":\"help\",\"attribute\":\"memory_limit\"}");
-	help = json_string_value(json_object_get(answer, "help"));
-	assert_non_null(strstr(help, "ENOSPC")); /* the disk's, */
-	assert_non_null(strstr(help, "auto"));   /* the daemon's */
-	json_decref(answer);
-}
-
-static void
 refuses_with_a_name_and_a_sentence(void **state)
 {
 	(void)state;
@@ -252,8 +235,6 @@ refuses_with_a_name_and_a_sentence(void **state)
 	assert_refused("{\"command\":\"get\",\"name\":\"nullb0\","
 		       "\"attribute\":\"x\"}",
 	    "ENOENT", "x: no such attribute");
-	assert_refused("{\"command\":\"help\",\"attribute\":\"x\"}", "ENOENT",
-	    "x: no such attribute");
 	assert_refused("{\"command\":\"get\"}", "EINVAL",
 	    "get: of which device? \"name\" is missing");
 	assert_refused(
@@ -306,8 +287,6 @@ main(void)
 		cmocka_unit_test(shows_as_many_fields_of_stat_as_the_kernel),
 		cmocka_unit_test(shows_the_lines_of_diskstats_and_fio),
 		cmocka_unit_test(gives_samples_of_all_devices_that_are_on),
-		cmocka_unit_test(
-		    explains_attributes_of_disks_and_of_the_daemon),
 		cmocka_unit_test(refuses_with_a_name_and_a_sentence),
 		cmocka_unit_test(trusts_no_request),
 	};

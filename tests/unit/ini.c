@@ -221,6 +221,30 @@ bears_bytes_that_are_no_text(void **state)
 }
 
 static void
+gives_up_on_a_line_without_end(void **state)
+{
+	static char zeros[5000];
+	struct config c;
+	char *said;
+	size_t n;
+	FILE *errors = open_memstream(&said, &n);
+
+	(void)state;
+	config_init(&c);
+	assert_int_equal(config_ini(&c, "/dev/zero", errors), -EINVAL);
+	fclose(errors);
+	assert_string_equal(
+	    said, "/dev/zero:1: a line longer than 16384 bytes\n");
+	free(said);
+	config_fini(&c);
+
+	said = read_bytes(&c, zeros, sizeof(zeros), -EINVAL);
+	assert_string_equal(said, "1: a byte 0 in the line\n");
+	free(said);
+	config_fini(&c);
+}
+
+static void
 says_why_a_file_cannot_be_read(void **state)
 {
 	struct config c;
@@ -248,6 +272,7 @@ main(void)
 		cmocka_unit_test(cuts_no_line_in_silence),
 		cmocka_unit_test(takes_the_longest_line_there_is_room_for),
 		cmocka_unit_test(bears_bytes_that_are_no_text),
+		cmocka_unit_test(gives_up_on_a_line_without_end),
 		cmocka_unit_test(says_why_a_file_cannot_be_read),
 	};
 

@@ -7,11 +7,24 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "dev/dev.h"
+
+#ifdef __has_feature /* clang's way to tell; gcc defines the macros */
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0 /* else the heap is not malloc()'s */
+#endif
 
 #define KIB      1024u
 #define MIB      (1024u * KIB)
@@ -228,6 +241,32 @@ answers_in_a_piece_a_page_or_a_run_as_bvecs_are(void **state)
 		disk_close();
 	}
 	free(got);
+}
+
+static void
+a_read_in_many_pieces_takes_memory_for_each_once(void **state)
+{
+	char *data = pattern(512 * KIB, 9), *got = malloc(512 * KIB);
+	size_t before, taken;
+	struct io *io;
+
+	(void)state;
+	disk_open("memory_backed=1 size=8 irqmode=0 multipage_bvec=0 "
+		  "queue/chunk_sectors=1");
+	assert_int_equal(doio(REQ_OP_WRITE, 0, 100, data, 512 * KIB), 0);
+	before = mallinfo2().uordblks;
+	io = submit(REQ_OP_READ, 0, 100, NULL, 512 * KIB);
+	taken = mallinfo2().uordblks - before;
+	gather(&io->bio, got, 512 * KIB);
+	assert_memory_equal(got, data, 512 * KIB);
+	io_free(io);
+	disk_close();
+	free(data);
+	free(got);
+	if (SANITIZED)
+		skip();
+	/* 1025 bios and a few iovecs for each, not for all that is behind it */
+	assert_in_range(taken, 1, 1025 * (sizeof(struct bio) + 128));
 }
 
 static void
@@ -458,6 +497,8 @@ main(void)
 		cmocka_unit_test(reads_what_was_written_wherever_it_starts),
 		cmocka_unit_test(
 		    answers_in_a_piece_a_page_or_a_run_as_bvecs_are),
+		cmocka_unit_test(
+		    a_read_in_many_pieces_takes_memory_for_each_once),
 		cmocka_unit_test(pinned_data_stays_when_it_is_written_over),
 		cmocka_unit_test(copies_when_a_page_can_bear_no_more_pins),
 		cmocka_unit_test(drops_writes_and_reads_zeros_without_memory),

@@ -180,6 +180,65 @@ refuses_names_that_are_taken_and_too_many(void **state)
 	config_fini(&c);
 }
 
+/* Try to read what is there at the path; what was said. */
+static char *
+read_path(const char *at)
+{
+	struct config c;
+	char *said;
+	size_t n;
+	FILE *errors = open_memstream(&said, &n);
+
+	assert_int_equal(config_init(&c), 0);
+	assert_true(config_modprobe(&c, at, errors) < 0);
+	assert_int_equal(c.nr_devices, 0);
+	fclose(errors);
+	config_fini(&c);
+	return said;
+}
+
+static void
+makes_no_devices_of_a_file_it_cannot_read(void **state)
+{
+	static const struct {
+		const char *path, *said;
+	} at[] = {
+		{ "/nowhere/at.all", "No such file or directory\n" },
+		{ "/tmp", "cannot be read: Is a directory\n" },
+		{ "/proc/self/mem", "cannot be read: Input/output error\n" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(at) / sizeof(*at); i++) {
+		char *said = read_path(at[i].path);
+
+		assert_memory_equal(said, at[i].path, strlen(at[i].path));
+		assert_string_equal(said + strlen(at[i].path) + 2, at[i].said);
+		free(said);
+	}
+}
+
+static void
+gives_up_on_a_line_without_end(void **state)
+{
+	static char zeros[5000];
+	char *said = read_path("/dev/zero");
+	FILE *f;
+
+	(void)state;
+	assert_string_equal(
+	    said, "/dev/zero:1: a line longer than 16384 bytes\n");
+	free(said);
+
+	f = fopen(path, "w");
+	assert_int_equal(fwrite(zeros, 1, sizeof(zeros), f), sizeof(zeros));
+	fclose(f);
+	said = read_path(path);
+	unlink(path);
+	assert_non_null(strstr(said, ":1: a byte 0 in the line\n"));
+	free(said);
+}
+
 int
 main(void)
 {
@@ -192,6 +251,8 @@ main(void)
 		cmocka_unit_test(
 		    names_the_parameters_it_does_not_have_unless_they_ask_for_nothing),
 		cmocka_unit_test(refuses_names_that_are_taken_and_too_many),
+		cmocka_unit_test(makes_no_devices_of_a_file_it_cannot_read),
+		cmocka_unit_test(gives_up_on_a_line_without_end),
 	};
 
 	return cmocka_run_group_tests(tests, setup, NULL);

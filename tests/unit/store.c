@@ -766,6 +766,35 @@ resident(void)
 }
 
 static void
+what_was_discarded_may_be_written_at_once_in_a_full_pool(void **state)
+{
+	struct machine *m = host_new(1);
+	struct page_pool *p = page_pool_new(m, 101 * PAGE_SIZE); /* a node */
+	struct store *s = store_new(p, MIB, 512, 0);
+	static char data[100 * PAGE_SIZE];
+	unsigned i;
+
+	(void)state;
+	memset(data, 1, sizeof(data));
+	turn(m->cpu); /* and never another */
+	assert_int_equal(store_write(s, m->cpu, 0, data, sizeof(data)), 0);
+	assert_int_equal(
+	    store_write(s, m->cpu, sizeof(data), data, 1), -ENOSPC);
+	for (i = 0; i < 20; i++) {
+		assert_int_equal(store_discard(s, m->cpu, 0, sizeof(data)), 0);
+		assert_int_equal(page_pool_used(p), 0);
+		assert_int_equal(
+		    store_write(s, m->cpu, 0, data, sizeof(data)), 0);
+		assert_int_equal(page_pool_used(p), 101 * PAGE_SIZE);
+	}
+	store_free(s, m->cpu);
+	rest(p, m->cpu);
+	assert_int_equal(page_pool_used(p), 0);
+	page_pool_free(p);
+	host_free(m);
+}
+
+static void
 discarding_gives_memory_back_to_the_system(void **state)
 {
 	struct bench b;
@@ -1204,6 +1233,8 @@ main(void)
 		    a_full_store_refuses_new_blocks_and_nothing_else),
 		cmocka_unit_test(a_refused_write_leaves_no_part_of_a_tree),
 		cmocka_unit_test(stores_share_what_the_pool_may_have),
+		cmocka_unit_test(
+		    what_was_discarded_may_be_written_at_once_in_a_full_pool),
 		cmocka_unit_test(discarding_gives_memory_back_to_the_system),
 		cmocka_unit_test(
 		    reading_what_was_never_written_takes_no_memory),

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# The files in conf/ work as they are, and so do the fio jobs for them; what
+# The files in conf/ work as they are, for anybody, and so do the fio jobs for them; what
 # --check prints reads back as the same; --modprobe takes modprobe.d lines.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
@@ -16,10 +16,9 @@ fault() {
 	echo "FAULT: $*"
 	bad=1
 }
-start() { # CONF, its sockets moved into our directory
-	sed -e "s|^port = .*|listen = unix:$dir/s|" \
-	    -e "s|^control = .*|control = $dir/c|" "$1" >"$dir/conf"
-	"$nullbd" -c "$dir/conf" 2>"$dir/log" &
+start() { # CONF, with its sockets in our directory
+	sed -e "s|^port = .*|listen = unix:$dir/s|" "$1" >"$dir/conf"
+	"$nullbd" -c "$dir/conf" --control "$dir/c" 2>"$dir/log" &
 	pid=$!
 	for _ in $(seq 200); do
 		[ -S "$dir/c" ] && return 0
@@ -42,6 +41,9 @@ for c in conf/*.conf; do
 	"$nullbd" -c "$dir/first" --check >"$dir/second" ||
 		fault "$c: what --check printed is refused"
 	cmp -s "$dir/first" "$dir/second" || fault "$c: --check twice differs"
+	# an ordinary user has no directory that we could name
+	grep -q '^ *\(control\|listen\|socket\) *= *[^ ]' "$c" &&
+		fault "$c: a socket file that not everybody can make"
 	start "$c" || continue
 	"$nullbctl" --control "$dir/c" stat nullb0 >/dev/null || fault "$c: stat"
 	case $c in

@@ -294,6 +294,7 @@ several_listeners_serve_one_device(void **state)
 	snprintf(sock2, sizeof(sock2), "%s/sock2", d->dir);
 	daemon_exec(d, args);
 	daemon_ready(d, d->sock);
+	daemon_ready(d, sock2);
 	w[0] = wire_unix(d->sock);
 	w[1] = wire_unix(sock2);
 	w[2] = wire_tcp("127.0.0.1", port);

@@ -27,6 +27,20 @@ expect() {
 ctl list
 expect 1 "" "nullbctl: no daemon is listening at $control*"
 
+# help needs none: of all attributes, the devices' and the daemon's; of one;
+# of one that is in both tables
+ctl help
+expect 0 "*queue/nomerges=0*plug_nsec=0*\[nullbd\]*handshake_seconds=10*" ""
+ctl help irqmode
+expect 0 "*irqmode=1*2 timer*" ""
+[ "$(wc -l <<<"$out")" = 4 ] || fail "more than irqmode: $out"
+ctl help queue/nomerges
+expect 0 "*queue/nomerges=0*2 off*" ""
+ctl help memory_limit
+expect 0 "*memory_limit=0*ENOSPC*memory_limit=auto*" ""
+ctl help nope
+expect 2 "" "nullbctl: nope: no such attribute"
+
 start_nullbd "nullb0:size=64M,memory_backed=1,description=the first" \
 	"old:kernel=4.14"
 
@@ -60,8 +74,6 @@ ctl diskstats old
 expect 0 "  old: ios=0/0, merge=0/0, ticks=0/0, in_queue=0, util=0.00%" ""
 ctl --json diskstats old
 expect 0 '{"ok":true,"devices":*"   0       1 old 0 0 *}' ""
-ctl help irqmode
-expect 0 "*irqmode=1*2 timer*" ""
 
 # refused by the daemon: 1; not understood by nullbctl: 2
 ctl get nope size
