@@ -27,6 +27,7 @@
 
 #include "base/epoch.h"
 #include "base/heap.h"
+#include "base/util.h"
 
 #define SECTOR_SHIFT 9
 #define SECTOR_SIZE  512u
@@ -515,8 +516,7 @@ static inline struct bio *
 rq_last_bio(const struct request *rq)
 {
 	/* <sys/queue.h> has no STAILQ_LAST here */
-	return (struct bio *)(void *)((char *)rq->bios.stqh_last -
-				      offsetof(struct bio, link.stqe_next));
+	return container_of(rq->bios.stqh_last, struct bio, link.stqe_next);
 }
 
 static inline sector_t

@@ -7,18 +7,8 @@
 
 #include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
-/* For what has members on cache lines of their own. */
-static void *
-aligned_calloc(size_t nr, size_t size)
-{
-	void *p = aligned_alloc(64, nr * size);
-
-	if (p != NULL)
-		memset(p, 0, nr * size);
-	return p;
-}
+#include "base/util.h"
 
 struct machine *
 machine_new(unsigned nr_cpus, void (*wake)(void *, unsigned), void *arg)
@@ -206,8 +196,7 @@ first_due(struct cpu *cpu)
 	struct heap_node *n = heap_first(&cpu->deadlines);
 
 	heap_remove(&cpu->deadlines, n);
-	return (struct request *)(void *)((char *)n -
-					  offsetof(struct request, due));
+	return container_of(n, struct request, due);
 }
 
 static void

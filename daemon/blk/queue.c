@@ -9,7 +9,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* The moving average of blk_mq_update_dispatch_busy(). */
 #define BUSY_WEIGHT 8u
@@ -70,11 +69,10 @@ hctx_new(struct queue *q, unsigned index)
 static struct ctx *
 ctx_new(struct queue *q, unsigned cpu)
 {
-	struct ctx *ctx = aligned_alloc(64, sizeof(*ctx));
+	struct ctx *ctx = aligned_calloc(1, sizeof(*ctx));
 
 	if (ctx == NULL)
 		return NULL;
-	memset(ctx, 0, sizeof(*ctx));
 	ctx->queue = q;
 	ctx->cpu = &q->machine->cpu[cpu];
 	ctx->hctx = q->hctx[cpu % q->conf.nr_hw_queues];

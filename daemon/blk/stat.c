@@ -22,14 +22,8 @@ struct disk_stat {
 int
 stat_new(struct queue *q)
 {
-	q->stat = aligned_alloc(64, sizeof(*q->stat));
-	if (q->stat == NULL)
-		return -ENOMEM;
-	atomic_init(&q->stat->stamp, 0);
-	atomic_init(&q->stat->next_ns, 0);
-	atomic_init(&q->stat->io_ticks, 0);
-	atomic_init(&q->stat->in_queue, 0);
-	return 0;
+	q->stat = aligned_calloc(1, sizeof(*q->stat));
+	return q->stat != NULL ? 0 : -ENOMEM;
 }
 
 void

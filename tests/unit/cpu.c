@@ -97,6 +97,73 @@ ends_a_request_without_delay_in_the_same_run(void **state)
 	machine_free(h.machine);
 }
 
+static bool is_busy;
+
+static int
+busy_queue_rq(struct request *rq, struct cpu *cpu, uint64_t now)
+{
+	if (is_busy)
+		return -EBUSY;
+	h_see(rq->hctx->queue->driver, rq);
+	rq_moved(rq, cpu);
+	rq_complete(rq, cpu, now);
+	return 0;
+}
+
+static void
+comes_back_to_a_driver_that_was_busy_with_nothing_in_flight(void **state)
+{
+	uint64_t next;
+
+	(void)
+	    state; /* BLK_MQ_RESOURCE_DELAY: no request ends, so none reruns */
+	open_with(busy_queue_rq);
+	is_busy = true;
+	rw(&h, REQ_OP_READ, 0, 8);
+	next = cpu_run(h.cpu, h.now);
+	assert_true(next > h.now);
+	assert_true(next <= h.now + BLK_MQ_RESOURCE_DELAY);
+	next = cpu_run(h.cpu, next); /* still busy: later again */
+	assert_int_not_equal(next, CPU_NO_DEADLINE);
+	is_busy = false;
+	assert_int_equal(cpu_run(h.cpu, next), CPU_NO_DEADLINE);
+	assert_int_equal(h.nr_ended, 1);
+	queue_free(h.queue);
+	machine_free(h.machine);
+}
+
+static void
+ends_what_waits_when_told_to(void **state)
+{
+	(void)state; /* N162 */
+	open_with(timer_queue_rq);
+	delay = DELAY;
+	rw(&h, REQ_OP_READ, 0, 8);
+	rw(&h, REQ_OP_READ, 100, 8);
+	cpu_run(h.cpu, 1000);
+	assert_int_equal(h.nr_ended, 0);
+	cpu_expire(h.cpu, -ESHUTDOWN, 2000);
+	assert_int_equal(h.nr_ended, 2);
+	assert_int_equal(h.error, -ESHUTDOWN);
+	assert_int_equal(cpu_run(h.cpu, 3000), CPU_NO_DEADLINE);
+	queue_free(h.queue);
+	machine_free(h.machine);
+}
+
+static void
+a_delay_beyond_all_time_is_not_an_early_end(void **state)
+{
+	(void)state;
+	open_with(timer_queue_rq);
+	delay = UINT64_MAX;
+	rw(&h, REQ_OP_READ, 0, 8);
+	cpu_run(h.cpu, 1000);
+	assert_int_equal(h.nr_ended, 0);
+	cpu_expire(h.cpu, -EIO, 1000);
+	queue_free(h.queue);
+	machine_free(h.machine);
+}
+
 int
 main(void)
 {
@@ -105,6 +172,10 @@ main(void)
 		    ends_each_request_its_own_time_after_it_was_issued),
 		cmocka_unit_test(ends_softirq_requests_at_the_next_run),
 		cmocka_unit_test(ends_a_request_without_delay_in_the_same_run),
+		cmocka_unit_test(
+		    comes_back_to_a_driver_that_was_busy_with_nothing_in_flight),
+		cmocka_unit_test(ends_what_waits_when_told_to),
+		cmocka_unit_test(a_delay_beyond_all_time_is_not_an_early_end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
