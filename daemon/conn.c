@@ -290,6 +290,7 @@ conn_write(struct conn *c)
 		n = sendmsg(c->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
 		if (n >= 0) {
 			nbd_sent(c->session, (size_t)n);
+			c->loop->worked = c->loop->cpu != NULL;
 			continue;
 		}
 		if (errno == EINTR)

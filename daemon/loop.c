@@ -6,12 +6,14 @@
  *
  * Its deadline (the first timer of the device, or a plug that is to close) is
  * a timerfd.  A sleeping thread wakes late, so the loop learns how late,
- * sleeps until that much earlier, and polls the rest.
+ * sleeps until that much earlier, and polls the rest; and it lingers a little
+ * before it sleeps at all.
  */
 #include "daemon.h"
 
 #include <sys/timerfd.h>
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -292,29 +294,45 @@ poll_no_more(struct loop *l)
 	atomic_fetch_sub(&l->daemon->nr_polling, 1);
 }
 
+/*
+ * A loop that has just worked looks at its sockets for a while before it
+ * sleeps: a client that waits for these replies will soon send more, and to be
+ * woken costs more than that (on an idle 2-core virtual machine a read of
+ * 4 KiB at depth 1 takes 30 us instead of 103, and costs less CPU time).
+ */
+static bool
+may_linger(struct loop *l, uint64_t now, uint64_t spin)
+{
+	if (l->worked) {
+		l->worked = false;
+		l->linger_until = now + spin;
+	}
+	return now < l->linger_until && may_poll(l);
+}
+
 /* Sleep until something happens or shortly before `next`; or just look. */
 static void
 wait(struct loop *l, uint64_t next)
 {
 	uint64_t spin = (uint64_t)l->daemon->conf.spin_usec * NSEC_PER_USEC;
-	uint64_t early = l->late_ns < spin ? l->late_ns : spin, now;
+	uint64_t early = l->late_ns < spin ? l->late_ns : spin;
+	uint64_t now = clock_ns();
+	bool due = next <= now;
+	bool soon =
+	    !due && next != CPU_NO_DEADLINE && next - now <= early + early / 4;
 
-	if (next == CPU_NO_DEADLINE) {
-		poll_no_more(l);
-		ev_run(l->ev, EVRUN_ONCE);
-		return;
-	}
-	now = clock_ns();
-	if (next <= now) {
+	if (due || (soon && may_poll(l))) {
 		ev_run(l->ev, EVRUN_NOWAIT);
 		return;
 	}
-	if (spin > 0 && next - now <= early + early / 4 && may_poll(l)) {
+	if (spin > 0 && may_linger(l, now, spin)) {
+		sched_yield(); /* the client may want this very core */
 		ev_run(l->ev, EVRUN_NOWAIT);
 		return;
 	}
 	poll_no_more(l);
-	set_timer(l, next - now > early ? next - early : next);
+	if (next != CPU_NO_DEADLINE)
+		set_timer(l, next - now > early ? next - early : next);
 	ev_run(l->ev, EVRUN_ONCE);
 }
 

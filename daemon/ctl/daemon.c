@@ -47,7 +47,9 @@ const struct attr daemon_attrs[] = {
 	    .choices = memory_limits,
 	    .help = "most memory for the data of all disks; 0 for no limit" },
 	{ DAEMON(spin_usec), .def = "50", .unit = &unit_usec, .max = 10000,
-	    .help = "poll at most so long before a deadline; 0: never" },
+	    .help =
+		"poll so long at most, before a deadline and after work; 0: "
+		"never" },
 	{ DAEMON(max_connections), .def = "1024", .min = 1, .max = 65536,
 	    .help = "connections at a time" },
 	{ DAEMON(handshake_seconds), .def = "10", .unit = &unit_seconds,

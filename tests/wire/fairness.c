@@ -168,6 +168,26 @@ control_requests_that_nobody_reads(void **state)
 	daemon_stop(d);
 }
 
+static void
+an_idle_daemon_sleeps(void **state)
+{
+	struct daemon *d = daemon_start("nullb0:size=64M", NULL);
+	struct wire *w = wire_open(d, "", false);
+	uint8_t buf[512];
+	double cpu;
+
+	(void)state;
+	for (int i = 0; i < 1000; i++)
+		assert_int_equal(wire_read(w, buf, 0, sizeof(buf)), 0);
+	usleep(100000);
+	cpu = daemon_cpu(d);
+	usleep(1000000);
+	/* it lingers for spin_usec after work, and no longer */
+	assert_true(daemon_cpu(d) - cpu < 0.02);
+	wire_close(w);
+	daemon_stop(d);
+}
+
 int
 main(void)
 {
@@ -178,6 +198,7 @@ main(void)
 		    one_that_wants_all_tags_gets_its_share),
 		CASE("N8", "descriptors run out again and again",
 		    descriptors_run_out_again_and_again),
+		CASE("N165", "an idle daemon sleeps", an_idle_daemon_sleeps),
 		CASE("N165", "control requests whose answers nobody reads",
 		    control_requests_that_nobody_reads),
 	};
