@@ -75,7 +75,7 @@ struct loop {
 	uint64_t armed;   /* what it is set to; 0: not set */
 	uint64_t late_ns; /* how late it wakes us, learned */
 	bool polls;       /* counts among daemon->nr_polling */
-	bool worked; /* answered something since it last lingered */
+	bool worked;      /* answered something since it last lingered */
 	uint64_t linger_until;
 	bool again; /* a session has more to do in this turn */
 

@@ -160,6 +160,7 @@ read_copied(struct disk *d, const struct bio *bio, struct cpu *cpu)
 	struct bvec bv;
 
 	while (bio_next_bvec(bio, &it, &bv)) {
+		assert(bv.base != NULL);
 		if (d->store == NULL)
 			memset(bv.base, 0, bv.len);
 		else
