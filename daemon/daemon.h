@@ -77,6 +77,7 @@ struct loop {
 	bool polls;       /* counts among daemon->nr_polling */
 	bool worked;      /* answered something since it last lingered */
 	uint64_t linger_until;
+	_Atomic uint64_t active_until; /* others look at it */
 	bool again; /* a session has more to do in this turn */
 
 	struct conn_list conns;    /* all of this loop */

@@ -20,7 +20,8 @@
 #include "base/log.h"
 
 #define NSEC_PER_SEC 1000000000u
-#define MAX_RETRIES  4u /* of those that wait, in a turn */
+#define ACTIVE_NS    1000000u /* after its last answer a loop counts as active */
+#define MAX_RETRIES  4u       /* of those that wait, in a turn */
 
 static void
 on_wake(struct ev_loop *ev, ev_async *w, int revents)
@@ -294,18 +295,37 @@ poll_no_more(struct loop *l)
 	atomic_fetch_sub(&l->daemon->nr_polling, 1);
 }
 
+/* Loops that have work these days, this one included. */
+static unsigned
+nr_active(const struct daemon *d, uint64_t now)
+{
+	unsigned i, nr = 0;
+
+	for (i = 0; i < d->nr_workers; i++)
+		nr += atomic_load_explicit(&d->worker[i].active_until,
+			  memory_order_relaxed) > now;
+	return nr;
+}
+
 /*
  * A loop that has just worked looks at its sockets for a while before it
  * sleeps: a client that waits for these replies will soon send more, and to be
  * woken costs more than that (on an idle 2-core virtual machine a read of
- * 4 KiB at depth 1 takes 30 us instead of 103, and costs less CPU time).
+ * 4 KiB at depth 1 takes 30 us instead of 103, and costs less CPU time).  Only
+ * where there is a core for each active loop and one for its client: with two
+ * clients on those two cores it would take a fifth off their IOPS.
  */
 static bool
 may_linger(struct loop *l, uint64_t now, uint64_t spin)
 {
+	const struct daemon *d = l->daemon;
+
 	if (l->worked) {
 		l->worked = false;
-		l->linger_until = now + spin;
+		atomic_store_explicit(
+		    &l->active_until, now + ACTIVE_NS, memory_order_relaxed);
+		l->linger_until =
+		    2 * nr_active(d, now) <= d->nr_cores ? now + spin : 0;
 	}
 	return now < l->linger_until && may_poll(l);
 }
