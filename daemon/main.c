@@ -221,7 +221,7 @@ memory_limit(const struct daemon_conf *conf)
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 	uint64_t total = (uint64_t)sysconf(_SC_PHYS_PAGES) * page;
 	uint64_t avail = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * page;
-	uint64_t max, used, kib;
+	uint64_t max, used, rest, kib;
 
 	if (conf->memory_limit != MEMORY_LIMIT_AUTO)
 		return conf->memory_limit;
@@ -232,8 +232,9 @@ memory_limit(const struct daemon_conf *conf)
 		if (!number_in("/sys/fs/cgroup/memory.current", "", &used))
 			used = 0;
 		total = max;
-		if (max - (used < max ? used : max) < avail)
-			avail = max - (used < max ? used : max);
+		rest = used < max ? max - used : 0;
+		if (rest < avail)
+			avail = rest;
 	}
 	return avail > total / 4 ? avail - total / 8 : avail / 2;
 }
@@ -348,6 +349,20 @@ make_loops(struct daemon *d)
 	}
 }
 
+/* log_fatal() once there are sockets: their files are removed first. */
+_Noreturn static void __attribute__((format(printf, 2, 3)))
+give_up(struct daemon *d, const char *fmt, ...)
+{
+	char text[MAX_ERROR];
+	va_list ap;
+
+	listen_close_all(d);
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	log_fatal("%s", text);
+}
+
 static void
 make_listeners(struct daemon *d)
 {
@@ -372,8 +387,7 @@ make_listeners(struct daemon *d)
 	    listen_unix(d, d->conf.control, true, err, sizeof(err)) == 0)
 		return;
 fail:
-	listen_close_all(d);
-	log_fatal("%s", err);
+	give_up(d, "%s", err);
 }
 
 /* One connection a descriptor: take as many as we may have. */
@@ -470,20 +484,6 @@ print_devices(const struct daemon *d)
 }
 
 /* ------------------------------------------------------------ the end of it */
-
-/* log_fatal() once there are sockets: their files are removed first. */
-_Noreturn static void __attribute__((format(printf, 2, 3)))
-give_up(struct daemon *d, const char *fmt, ...)
-{
-	char text[MAX_ERROR];
-	va_list ap;
-
-	listen_close_all(d);
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	log_fatal("%s", text);
-}
 
 static void
 on_too_late(struct ev_loop *ev, ev_timer *w, int revents)
