@@ -13,18 +13,7 @@
 #include <string.h>
 
 #include "dev/dev.h"
-
-#ifdef __has_feature /* clang's way to tell; gcc defines the macros */
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0 /* else the heap is not malloc()'s */
-#endif
+#include "host.h"
 
 #define KIB      1024u
 #define MIB      (1024u * KIB)

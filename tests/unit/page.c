@@ -14,62 +14,7 @@
 #include <unistd.h>
 
 #include "dev/dev.h"
-
-#ifdef __has_feature /* clang's way to tell; gcc defines the macros */
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0 /* else the memory of the process is not ours alone */
-#endif
-
-/* A machine of cpus that do nothing but carry their number. */
-static struct machine *
-host_new(unsigned nr_cpus)
-{
-	struct machine *m;
-	unsigned i;
-
-	m = aligned_alloc(_Alignof(struct machine), sizeof(*m));
-	assert_non_null(m);
-	memset(m, 0, sizeof(*m));
-	m->nr_cpus = nr_cpus;
-	m->cpu = calloc(nr_cpus, sizeof(*m->cpu));
-	assert_non_null(m->cpu);
-	for (i = 0; i < nr_cpus; i++) {
-		m->cpu[i].machine = m;
-		m->cpu[i].id = i;
-	}
-	assert_int_equal(epoch_init(&m->epoch, nr_cpus), 0);
-	return m;
-}
-
-static void
-host_free(struct machine *m)
-{
-	epoch_fini(&m->epoch);
-	free(m->cpu);
-	free(m);
-}
-
-static void
-turn(struct cpu *cpu)
-{
-	epoch_enter(&cpu->machine->epoch, cpu->id);
-}
-
-/* What a loop does before it sleeps. */
-static void
-rest(struct page_pool *p, struct cpu *cpu)
-{
-	epoch_leave(&cpu->machine->epoch, cpu->id);
-	while (page_pool_idle(p, cpu))
-		;
-}
+#include "host.h"
 
 /* Memory of the process that is there, in bytes. */
 static uint64_t
@@ -123,7 +68,7 @@ a_zeroed_page_is_zero_whatever_was_in_it(void **state)
 		rest(p, m->cpu);
 	}
 	page_pool_free(p);
-	host_free(m);
+	machine_free(m);
 }
 
 static void
@@ -144,7 +89,7 @@ pages_that_are_taken_together_lie_together(void **state)
 	}
 	assert_true(nr_joined > 4900);
 	page_pool_free(p);
-	host_free(m);
+	machine_free(m);
 }
 
 static void
@@ -168,7 +113,7 @@ counts_every_page_until_it_is_given_up(void **state)
 	rest(p, m->cpu);
 	assert_int_equal(page_pool_used(p), 0);
 	page_pool_free(p);
-	host_free(m);
+	machine_free(m);
 }
 
 static void
@@ -205,7 +150,7 @@ refuses_pages_beyond_the_limit_until_one_is_back(void **state)
 		page_free(p, m->cpu, page[i]);
 	assert_int_equal(page_pool_used(p), 0);
 	page_pool_free(p);
-	host_free(m);
+	machine_free(m);
 }
 
 static void
@@ -234,7 +179,7 @@ a_retired_page_is_not_used_while_somebody_may_look(void **state)
 	for (i = 0; i < 600; i++)
 		assert_int_not_equal(*page_meta(page[i]), 77);
 	page_pool_free(p);
-	host_free(m);
+	machine_free(m);
 }
 
 static void
@@ -268,7 +213,7 @@ free_slabs_go_back_to_the_system(void **state)
 	assert_true(after < before + (16u << 20));
 	free(page);
 	page_pool_free(p);
-	host_free(m);
+	machine_free(m);
 }
 
 static void
@@ -312,7 +257,7 @@ holes_of_a_slab_go_back_to_the_system(void **state)
 	assert_int_equal(page_pool_used(p), 0);
 	free(page);
 	page_pool_free(p);
-	host_free(m);
+	machine_free(m);
 }
 
 /* In a process of its own, which may have no more memory than it has. */
@@ -357,7 +302,7 @@ without_memory_there_is_no_page_and_no_harm(void **state)
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
 	page_pool_free(p);
-	host_free(m);
+	machine_free(m);
 }
 
 /*
@@ -433,7 +378,7 @@ a_page_is_in_one_hand_only(void **state)
 	rest(sh.p, sh.m->cpu);
 	assert_int_equal(page_pool_used(sh.p), 0);
 	page_pool_free(sh.p);
-	host_free(sh.m);
+	machine_free(sh.m);
 }
 
 int

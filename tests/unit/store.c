@@ -13,64 +13,9 @@
 #include <unistd.h>
 
 #include "dev/dev.h"
-
-#ifdef __has_feature /* clang's way to tell; gcc defines the macros */
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0 /* else time and memory are not what they are */
-#endif
+#include "host.h"
 
 #define MIB (UINT64_C(1) << 20)
-
-/* A machine of cpus that do nothing but carry their number. */
-static struct machine *
-host_new(unsigned nr_cpus)
-{
-	struct machine *m;
-	unsigned i;
-
-	m = aligned_alloc(_Alignof(struct machine), sizeof(*m));
-	assert_non_null(m);
-	memset(m, 0, sizeof(*m));
-	m->nr_cpus = nr_cpus;
-	m->cpu = calloc(nr_cpus, sizeof(*m->cpu));
-	assert_non_null(m->cpu);
-	for (i = 0; i < nr_cpus; i++) {
-		m->cpu[i].machine = m;
-		m->cpu[i].id = i;
-	}
-	assert_int_equal(epoch_init(&m->epoch, nr_cpus), 0);
-	return m;
-}
-
-static void
-host_free(struct machine *m)
-{
-	epoch_fini(&m->epoch);
-	free(m->cpu);
-	free(m);
-}
-
-static void
-turn(struct cpu *cpu)
-{
-	epoch_enter(&cpu->machine->epoch, cpu->id);
-}
-
-/* What a loop does before it sleeps. */
-static void
-rest(struct page_pool *p, struct cpu *cpu)
-{
-	epoch_leave(&cpu->machine->epoch, cpu->id);
-	while (page_pool_idle(p, cpu))
-		;
-}
 
 /* One cpu, inside; one store. */
 struct bench {
@@ -103,7 +48,7 @@ bench_free(struct bench *b)
 	rest(b->p, b->cpu);
 	assert_int_equal(page_pool_used(b->p), 0);
 	page_pool_free(b->p);
-	host_free(b->m);
+	machine_free(b->m);
 }
 
 /* These pieces show these bytes. */
@@ -749,7 +694,7 @@ stores_share_what_the_pool_may_have(void **state)
 	rest(p, m->cpu);
 	assert_int_equal(page_pool_used(p), 0);
 	page_pool_free(p);
-	host_free(m);
+	machine_free(m);
 }
 
 /* Memory of the process that is there, in bytes. */
@@ -791,7 +736,7 @@ what_was_discarded_may_be_written_at_once_in_a_full_pool(void **state)
 	rest(p, m->cpu);
 	assert_int_equal(page_pool_used(p), 0);
 	page_pool_free(p);
-	host_free(m);
+	machine_free(m);
 }
 
 static void
@@ -1126,7 +1071,7 @@ crowd_free(struct crowd *c, struct worker *w)
 	rest(c->p, c->m->cpu);
 	assert_int_equal(page_pool_used(c->p), 0);
 	page_pool_free(c->p);
-	host_free(c->m);
+	machine_free(c->m);
 	free(w);
 }
 

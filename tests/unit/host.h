@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+/* What tests of memory share: a host of CPUs, and whether memory is ours. */
+#ifndef TESTS_UNIT_HOST_H
+#define TESTS_UNIT_HOST_H
+
+#include "dev/dev.h"
+
+#ifdef __has_feature /* clang's way to tell; gcc defines the macros */
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0 /* else time and the heap are not what they are */
+#endif
+
+static inline struct machine *
+host_new(unsigned nr_cpus)
+{
+	struct machine *m = machine_new(nr_cpus, NULL, NULL);
+
+	assert_non_null(m);
+	return m;
+}
+
+static inline void
+turn(struct cpu *cpu)
+{
+	epoch_enter(&cpu->machine->epoch, cpu->id);
+}
+
+/* What a loop does before it sleeps. */
+static inline void
+rest(struct page_pool *p, struct cpu *cpu)
+{
+	epoch_leave(&cpu->machine->epoch, cpu->id);
+	while (page_pool_idle(p, cpu))
+		;
+}
+
+#endif
