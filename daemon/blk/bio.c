@@ -20,6 +20,7 @@ bio_init(struct bio *bio, enum req_op op, uint64_t pos, struct bvec *bv,
 	bio->op = (uint8_t)op;
 	bio->prio = IOPRIO_NONE;
 	bio->flags = 0;
+	bio->task = 0;
 	bio->pos = pos;
 	bio->bytes = 0;
 	bio->nr_segs = 0;
@@ -182,6 +183,7 @@ bio_split(struct bio *bio, uint64_t bytes, struct cpu *cpu)
 	bio_init(piece, bio->op, bio->pos, bio->bv, bio->max_bv);
 	piece->prio = bio->prio;
 	piece->flags = bio->flags | REQ_NOMERGE;
+	piece->task = bio->task;
 	piece->bytes = bytes;
 	piece->nr_bv = bio->nr_bv;
 	piece->skip = bio->skip;

@@ -166,6 +166,7 @@ struct bio {
 	uint8_t op;                   /* enum req_op */
 	uint8_t prio;                 /* IOPRIO_* */
 	uint16_t flags;               /* REQ_* */
+	uint32_t task;                /* whose it is: the pid of traces */
 	uint64_t pos;
 	uint64_t bytes;
 	unsigned nr_segs; /* counted by the split */
@@ -660,6 +661,74 @@ void stat_split(struct ctx *ctx, enum split_cause cause);
 /* the driver has it; it has it no more: on the cpu that did so */
 void stat_issue(struct request *rq, struct cpu *cpu);
 void stat_unissue(struct request *rq, struct cpu *cpu);
+
+/* --------------------------------------------------------------- trace.c */
+
+/* What is told of a bio or a request: blktrace's action codes (section 7). */
+enum trace_action {
+	TRACE_QUEUE = 1,      /* Q: a bio was submitted */
+	TRACE_BACKMERGE = 2,  /* M: it (or a request, 6.1) joined one's end */
+	TRACE_FRONTMERGE = 3, /* F: its front */
+	TRACE_GETRQ = 4,      /* G: it got a request of its own */
+	TRACE_SLEEPRQ = 5,    /* S: it waits for a tag */
+	TRACE_REQUEUE = 6,    /* R: the driver had no room */
+	TRACE_ISSUE = 7,      /* D: the driver has it */
+	TRACE_COMPLETE = 8,   /* C */
+	TRACE_PLUG = 9,       /* P: the first one in an empty plug */
+	TRACE_UNPLUG = 10,    /* U: the plug is emptied */
+	TRACE_UNPLUG_TIMER = 11, /* T: the same, as the task goes to sleep */
+	TRACE_INSERT = 12,       /* I: into the elevator or a software queue */
+	TRACE_SPLIT = 13,        /* X: its head was split off */
+};
+
+struct trace_event {
+	uint64_t ns; /* of one cpu they never go back */
+	uint64_t sector;
+	uint64_t extra; /* U, T: requests; X: where the remainder starts */
+	uint32_t bytes;
+	uint32_t task;  /* bio->task */
+	uint16_t cpu;   /* where it happened */
+	uint16_t flags; /* REQ_* */
+	uint8_t action; /* enum trace_action */
+	uint8_t op;     /* enum req_op */
+	bool request;   /* of a request, not of a bio */
+	int error;      /* C: 0 or -errno */
+};
+
+/*
+ * Begin to trace: each cpu keeps up to `nr` events (rounded up to a power of
+ * two) until trace_take() fetches them; more are dropped and counted.  0;
+ * -EBUSY: it is traced already; -ENOMEM.  Any thread, one at a time.
+ */
+int trace_start(struct queue *q, unsigned nr);
+/* What was not taken stays until the next start.  Any thread, likewise. */
+void trace_stop(struct queue *q);
+/*
+ * The oldest events of a cpu: how many of out[max] are used.  The thread that
+ * traces, and only it, calls this; also after trace_stop().
+ */
+size_t
+trace_take(struct queue *q, unsigned cpu, struct trace_event *out, size_t max);
+/* Events dropped since the start, of all cpus. */
+uint64_t trace_dropped(const struct queue *q);
+
+/* for queue_new(), queue_free() */
+int trace_new(struct queue *q);
+void trace_free(struct queue *q);
+/*
+ * for the block layer: on the thread of ctx's cpu, where it happens.  They
+ * cost a load and a branch while nobody traces.
+ */
+void trace_bio(struct ctx *ctx, enum trace_action action, const struct bio *bio,
+    uint64_t now);
+/* `piece` is the head, `rest` what it was split off */
+void trace_split(struct ctx *ctx, const struct bio *piece,
+    const struct bio *rest, uint64_t now);
+void trace_rq(struct ctx *ctx, enum trace_action action,
+    const struct request *rq, uint64_t now);
+/* P (nr 0), U and T, of the task whose request `rq` is */
+void trace_plug(struct ctx *ctx, enum trace_action action,
+    const struct request *rq, unsigned nr, uint64_t now);
 
 /* ----------------------------------------------------------------- cpu.c */
 
