@@ -8,7 +8,7 @@ CC      ?= gcc
 VERSION := 0.1.0
 
 # What is needed, as Debian 12 names it.  `make deps` installs what is missing.
-DEPS_BUILD := gcc make pkg-config libc6-dev libev-dev libinih-dev libjansson-dev
+DEPS_BUILD := gcc make pkg-config libc6-dev libev-dev libinih-dev libjansson-dev libbsd-dev
 DEPS_DEMO  := fio
 DEPS_CHECK := libcmocka-dev libnbd-dev libnbd-bin python3-libnbd fio nbd-client qemu-utils \
 	      e2fsprogs clang-format clang-tidy cppcheck mandoc

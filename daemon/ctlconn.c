@@ -20,7 +20,8 @@ struct ctlconn {
 	TAILQ_ENTRY(ctlconn) link;
 	size_t nr_in;
 	bool ended; /* it sends nothing more; close after the answers */
-	char *out;  /* answers not sent */
+	struct disk *settles; /* what its request waits for, or NULL */
+	char *out;            /* answers not sent */
 	size_t nr_out, sent;
 	char in[CTL_MAX_LINE];
 };
@@ -60,9 +61,14 @@ answer(struct ctlconn *c, const char *line, size_t len)
 static bool
 request(struct ctlconn *c, const char *line, size_t len)
 {
-	char *text = ctl_request(&c->daemon->ctl, line, len, clock_ns());
+	char *text =
+	    ctl_request(&c->daemon->ctl, line, len, clock_ns(), &c->settles);
 	bool ok;
 
+	if (c->settles != NULL) {
+		daemon_settle(c->daemon);
+		return true;
+	}
 	if (text == NULL)
 		return false;
 	ok = answer(c, text, strlen(text));
@@ -117,6 +123,11 @@ go_on(struct ctlconn *c)
 	bool more = memchr(c->in, '\n', c->nr_in) != NULL;
 	int sent = flush(c);
 
+	if (c->settles != NULL) { /* its answer is the next thing */
+		ev_io_stop(ev, &c->rd);
+		ev_io_stop(ev, &c->wr);
+		return;
+	}
 	if (sent < 0 || (sent > 0 && c->ended && !more)) {
 		ctlconn_free(c);
 		return;
@@ -195,6 +206,27 @@ ctlconn_new(struct daemon *d, int fd)
 	d->nr_ctlconns++;
 	TAILQ_INSERT_TAIL(&d->ctlconns, c, link);
 	ev_io_start(d->main.ev, &c->rd);
+}
+
+void
+ctlconn_settled(
+    struct daemon *d, const struct disk *disk, int error, const char *text)
+{
+	struct ctlconn *c, *next;
+	char *line;
+
+	for (c = TAILQ_FIRST(&d->ctlconns); c != NULL; c = next) {
+		next = TAILQ_NEXT(c, link);
+		if (c->settles != disk)
+			continue;
+		c->settles = NULL;
+		line = ctl_settled(error, text);
+		if (line == NULL || !answer(c, line, strlen(line)))
+			ctlconn_free(c);
+		else
+			go_on(c);
+		free(line);
+	}
 }
 
 void

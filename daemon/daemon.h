@@ -36,6 +36,7 @@
 #define EMFILE_PAUSE_SEC 0.25
 #define MAX_CLIENT_LINES 10 /* of log a second */
 #define MAX_CTL_CONNS    64
+#define SETTLE_SEC       0.001 /* so often a queue that empties is looked at */
 #define NSEC_PER_USEC    1000u
 
 struct conn;
@@ -60,6 +61,7 @@ enum loop_order {
 	LOOP_SHUTDOWN = 2, /* all sessions are to end */
 	LOOP_EXPIRE = 4,   /* what has not ended by now ends with ESHUTDOWN */
 	LOOP_STOP = 8,     /* leave loop_run() */
+	LOOP_RETRY = 16,   /* a queue is being frozen: close plugs */
 };
 
 /* A thread with a libev loop.  The main loop is one without a cpu. */
@@ -175,6 +177,9 @@ void listen_resume(struct daemon *d);
 
 void ctlconn_new(struct daemon *d, int fd);
 void ctlconn_close_all(struct daemon *d);
+/* The change of a disk has settled: who asked for it is answered. */
+void ctlconn_settled(
+    struct daemon *d, const struct disk *disk, int error, const char *text);
 
 /* ---------------------------------------------------------------- main.c */
 
@@ -212,6 +217,7 @@ struct daemon {
 	ev_signal sigterm, sigint;
 	ev_async conn_closed;
 	ev_timer grace, too_late; /* of a shutdown */
+	ev_timer settle;          /* while a disk's change is under way */
 	ev_child command;         /* --run */
 };
 
@@ -221,5 +227,7 @@ struct loop *daemon_least_loaded(struct daemon *d);
 bool daemon_may_log(struct daemon *d);
 /* A connection is gone; any thread. */
 void daemon_conn_closed(struct daemon *d);
+/* A disk_set() is under way: see to it that it settles.  Main thread. */
+void daemon_settle(struct daemon *d);
 
 #endif

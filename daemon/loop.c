@@ -158,6 +158,21 @@ obey(struct loop *l, unsigned orders, uint64_t now)
 	cpu_expire(l->cpu, -ESHUTDOWN, now);
 }
 
+/*
+ * A queue is being frozen: tasks that hold requests of it in a plug let them
+ * go.
+ */
+static void
+retry_conns(struct loop *l, uint64_t now)
+{
+	struct conn *c;
+
+	atomic_fetch_and(&l->orders, ~(unsigned)LOOP_RETRY);
+	TAILQ_FOREACH(c, &l->conns, link)
+		if ((c->on & CONN_STALLED) == 0)
+			conn_retry(c, now);
+}
+
 static void
 read_all(struct loop *l, uint64_t now)
 {
@@ -234,6 +249,8 @@ turn(struct loop *l, unsigned orders)
 		take_inbox(l, now);
 	if (orders & (LOOP_SHUTDOWN | LOOP_EXPIRE))
 		obey(l, orders, now);
+	if (orders & LOOP_RETRY)
+		retry_conns(l, now);
 	read_all(l, now);
 	for (i = 0; i < MAX_RETRIES; i++) {
 		l->again = false;

@@ -552,6 +552,43 @@ on_signal(struct ev_loop *ev, ev_signal *w, int revents)
 	begin_shutdown(d);
 }
 
+/* Every now and then: has a queue become empty, so that its disk changes? */
+static void
+on_settle(struct ev_loop *ev, ev_timer *w, int revents)
+{
+	struct daemon *d = w->data;
+	char err[CTL_MAX_ERROR];
+	bool more = false;
+	int ret;
+
+	(void)revents;
+	for (unsigned i = 0; i < d->nr_disks; i++) {
+		struct disk *disk = d->disk[i];
+
+		if (disk->change == NULL)
+			continue;
+		ret = disk_settle(disk, clock_ns(), err, sizeof(err));
+		if (ret == -EINPROGRESS)
+			more = true;
+		else
+			ctlconn_settled(d, disk, ret, err);
+	}
+	if (!more)
+		ev_timer_stop(ev, w);
+}
+
+void
+daemon_settle(struct daemon *d)
+{
+	for (unsigned i = 0; i < d->nr_workers; i++)
+		loop_tell(&d->worker[i], LOOP_RETRY);
+	if (ev_is_active(&d->settle))
+		return;
+	ev_timer_init(&d->settle, on_settle, 0., SETTLE_SEC);
+	d->settle.data = d;
+	ev_timer_start(d->main.ev, &d->settle);
+}
+
 static void
 on_conn_closed(struct ev_loop *ev, ev_async *w, int revents)
 {

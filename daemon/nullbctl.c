@@ -115,14 +115,15 @@ read_answer(void)
 
 /* Ask; does not return when the daemon refuses. */
 static json_t *
-ask(const char *command, const char *name, const char *attribute)
+ask_to_set(const char *command, const char *name, const char *attribute,
+    const char *value)
 {
 	json_t *request, *answer;
 	const char *error = "no reason given";
 	char *line;
 
-	request = json_pack("{s:s, s:s*, s:s*}", "command", command, "name",
-	    name, "attribute", attribute);
+	request = json_pack("{s:s, s:s*, s:s*, s:s*}", "command", command,
+	    "name", name, "attribute", attribute, "value", value);
 	line = request != NULL ? json_dumps(request, JSON_COMPACT) : NULL;
 	if (line == NULL)
 		die("%s: not UTF-8, or out of memory", command);
@@ -140,6 +141,12 @@ ask(const char *command, const char *name, const char *attribute)
 	return answer;
 }
 
+static json_t *
+ask(const char *command, const char *name, const char *attribute)
+{
+	return ask_to_set(command, name, attribute, NULL);
+}
+
 static const char *
 string_of(json_t *object, const char *member)
 {
@@ -149,6 +156,8 @@ string_of(json_t *object, const char *member)
 		die("%s: an answer without %s", client.control, member);
 	return s;
 }
+
+static void bad_usage(void) __attribute__((noreturn));
 
 /* ---- commands */
 
@@ -197,6 +206,20 @@ run_get(const struct args *args)
 		json_object_foreach(json_object_get(answer, "attributes"), name,
 		    value) printf("%-30s %s\n", name, json_string_value(value));
 	json_decref(answer);
+}
+
+/* ATTRIBUTE VALUE, or ATTRIBUTE=VALUE as everywhere else. */
+static void
+run_set(const struct args *args)
+{
+	char *attribute = args->argv[1], *value;
+
+	value = args->argc > 2 ? args->argv[2] : strchr(attribute, '=');
+	if (value == NULL)
+		bad_usage();
+	if (args->argc == 2)
+		*value++ = '\0';
+	json_decref(ask_to_set("set", args->argv[0], attribute, value));
 }
 
 static void
@@ -358,6 +381,8 @@ static const struct command {
 	{ "list", "", "the devices", 0, 0, run_list },
 	{ "get", "NAME [ATTRIBUTE]", "its settings, or the value of one", 1, 2,
 	    run_get },
+	{ "set", "NAME ATTRIBUTE VALUE", "change one that is live", 2, 3,
+	    run_set },
 	{ "stat", "NAME", "the fields of /sys/block/NAME/stat", 1, 1,
 	    run_stat },
 	{ "iostat", "[-x] [NAME] [INTERVAL [COUNT]]",

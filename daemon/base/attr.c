@@ -48,13 +48,17 @@ attr_prefix(const struct attr *a)
 static bool
 answers_to(const struct attr *a, const char *name)
 {
-	const char *prefix = attr_prefix(a);
-	size_t len = strlen(prefix);
+	size_t folders, len = strlen(a->name), given = strlen(name);
+	const char *prefix = attr_prefix(a), *from;
 
-	if (strncmp(name, prefix, len) == 0 && strcmp(name + len, a->name) == 0)
-		return true;
-	if (strcmp(name, a->name) == 0)
-		return true;
+	if (given >= len && strcmp(name + given - len, a->name) == 0) {
+		folders = given - len;
+		if (folders > strlen(prefix))
+			return false;
+		from = prefix + strlen(prefix) - folders;
+		return strncmp(name, from, folders) == 0 &&
+		       (from == prefix || from[-1] == '/');
+	}
 	return a->alias.name != NULL && strcmp(name, a->alias.name) == 0;
 }
 
@@ -380,21 +384,15 @@ explain(const struct attr *a, const struct unit *unit, const char *value,
 
 /* ---- setting and getting */
 
-/* Put the new value in place; back to the old one when it can't be applied. */
-static int
-assign(const struct attr *a, void *obj, struct value *new, bool live)
+/* Put the new value in place. */
+static void
+assign(const struct attr *a, void *obj, struct value *new)
 {
 	struct value old = {};
-	int ret = 0;
 
 	load(a, obj, &old);
 	store(a, obj, new);
-	if (live)
-		ret = a->apply(obj);
-	if (ret != 0)
-		store(a, obj, &old);
-	value_fini(a, ret != 0 ? new : &old);
-	return ret;
+	value_fini(a, &old);
 }
 
 int
@@ -412,7 +410,7 @@ attr_set(const struct attr *tab, void *obj, const char *name, const char *value,
 	if (a->type == ATTR_SHOWN)
 		return refuse(err, errlen, -EACCES, "%s%s: read only",
 		    attr_prefix(a), a->name);
-	if (live && a->apply == NULL)
+	if (live && !a->live)
 		return refuse(err, errlen, -EBUSY,
 		    "%s%s: cannot change while the device is on",
 		    attr_prefix(a), a->name);
@@ -427,12 +425,8 @@ attr_set(const struct attr *tab, void *obj, const char *name, const char *value,
 		value_fini(a, &new);
 		return ret;
 	}
-	ret = assign(a, obj, &new, live);
-	if (ret != 0)
-		refuse(err, errlen, ret,
-		    "%s%s: \"%.*s\": cannot be applied: %s", attr_prefix(a),
-		    a->name, VALUE_SHOWN, value, strerror(-ret));
-	return ret;
+	assign(a, obj, &new);
+	return 0;
 }
 
 static void
@@ -515,7 +509,8 @@ attr_copy_one(const struct attr *a, void *to, const void *from)
 	ret = value_own(a, &v);
 	if (ret != 0)
 		return ret;
-	return assign(a, to, &v, false);
+	assign(a, to, &v);
+	return 0;
 }
 
 int
@@ -551,6 +546,8 @@ attr_usage_one(const struct attr *a, FILE *out)
 		fprintf(out, " (%s)", a->unit->name);
 	if (a->type == ATTR_SHOWN)
 		fputs(" (read only)", out);
+	if (a->live)
+		fputs(" (live)", out);
 	fputc('\n', out);
 	for (const struct attr_choice *c = a->choices;
 	     c != NULL && c->name != NULL; c++) {
@@ -665,7 +662,9 @@ man_one(const struct attr *a, FILE *out)
 	man_sentence(a->help, out);
 	if (a->type == ATTR_SHOWN)
 		fputs("Read only.\n", out);
-	else if (is_bounded(a)) {
+	if (a->live)
+		fputs("Changes while the device is on, too.\n", out);
+	if (is_bounded(a)) {
 		fputs("Allowed: ", out);
 		print_allowed(a, a->unit, out);
 		fputs(".\n", out);

@@ -57,15 +57,17 @@ struct attr {
 	} alias;
 	/* Anything else about a value, as it was written; may be NULL. */
 	int (*check)(const char *value, char *err, size_t errlen);
-	/* Take the new value while the object lives; NULL: it cannot. */
-	int (*apply)(void *obj);
+	bool live; /* it may change while the object is in use */
 	void (*show)(const void *obj, FILE *out);
 	const char *help; /* one line, no full stop */
 };
 
 /* Name, place and type of a row from the field it describes. */
-#define ATTR_FIELD(object, field) \
-	.name = #field, .offset = offsetof(object, field),                     \
+#define ATTR_FIELD(object, field) ATTR_NAMED(#field, object, field)
+
+/* The same where the field is called otherwise. */
+#define ATTR_NAMED(text, object, field) \
+	.name = (text), .offset = offsetof(object, field),                     \
 	.type = _Generic(((object *)0)->field,                                 \
 	    bool: ATTR_BOOL,                                                   \
 	    uint32_t: ATTR_U32,                                                \
@@ -77,7 +79,10 @@ struct attr {
 /* The table that an ATTR_ROW points into. */
 #define ATTR_ROWS(table) .rows = (table), .row_size = sizeof((table)[0])
 
-/* The row of a name, a full name or an alias; NULL when there is none. */
+/*
+ * The row of a name, an alias, or a full name, which may lack folders at its
+ * front ("queue/iosched/x", "iosched/x"); NULL when there is none.
+ */
 const struct attr *attr_find(const struct attr *tab, const char *name);
 /* How many rows. */
 size_t attr_count(const struct attr *tab);
@@ -93,8 +98,8 @@ int attr_copy_one(const struct attr *a, void *to, const void *from);
 int attr_copy(const struct attr *tab, void *to, const void *from);
 
 /*
- * Set an attribute from text.  `live`: the object is in use, so only what can
- * be applied may change.  0, or -errno as null_blk would answer (-EINVAL,
+ * Set an attribute from text.  `live`: the object is in use, so only rows that
+ * are live may change.  0, or -errno as null_blk would answer (-EINVAL,
  * -ERANGE, -EBUSY; -ENOENT: no such attribute; -EACCES: read only) with a
  * sentence in `err` that names the attribute, the value and what is allowed;
  * the object is then as it was.

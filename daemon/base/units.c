@@ -40,6 +40,7 @@ const struct unit unit_ns = { "ns", 1, times };
 const struct unit unit_kib = { "KiB", 1, NULL };
 const struct unit unit_sectors = { "sectors of 512 bytes", 1, NULL };
 const struct unit unit_usec = { "microseconds", 1, NULL };
+const struct unit unit_msec = { "milliseconds", 1, NULL };
 const struct unit unit_seconds = { "seconds", 1, NULL };
 
 static unsigned

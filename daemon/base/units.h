@@ -35,6 +35,7 @@ extern const struct unit unit_ns;
 extern const struct unit unit_kib;
 extern const struct unit unit_sectors;
 extern const struct unit unit_usec;
+extern const struct unit unit_msec;
 extern const struct unit unit_seconds;
 
 /*

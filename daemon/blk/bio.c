@@ -24,6 +24,7 @@ bio_init(struct bio *bio, enum req_op op, uint64_t pos, struct bvec *bv,
 	bio->pos = pos;
 	bio->bytes = 0;
 	bio->nr_segs = 0;
+	bio->cpu = NULL;
 	bio->bv = bv != NULL ? bv : bio->inline_bv;
 	bio->nr_bv = 0;
 	bio->max_bv = bv != NULL ? max_bv : BIO_INLINE_VECS;
@@ -184,6 +185,7 @@ bio_split(struct bio *bio, uint64_t bytes, struct cpu *cpu)
 	piece->prio = bio->prio;
 	piece->flags = bio->flags | REQ_NOMERGE;
 	piece->task = bio->task;
+	piece->cpu = bio->cpu;
 	piece->bytes = bytes;
 	piece->nr_bv = bio->nr_bv;
 	piece->skip = bio->skip;

@@ -16,6 +16,7 @@
 #ifndef BLK_H
 #define BLK_H
 
+#include <bsd/sys/tree.h>
 #include <sys/queue.h>
 #include <sys/uio.h>
 #include <pthread.h>
@@ -40,6 +41,8 @@
 #define BIO_INLINE_VECS        4u
 #define BLK_MAX_DEPTH          10240u /* BLK_MQ_MAX_DEPTH */
 #define BLK_MAX_HW_QUEUES      64u
+#define BLK_DEFAULT_RQ         128u  /* BLKDEV_DEFAULT_RQ */
+#define BLK_MAX_SCHED_RQ       2048u /* MAX_SCHED_RQ: with an elevator */
 #define BLK_PLUG_FLUSH_SIZE    (128u * 1024) /* 4.1 */
 #define BLK_SW_QUEUE_LOOK_BACK 8u            /* blk_bio_list_merge */
 #define BLK_MQ_RESOURCE_DELAY  3000000u      /* ns */
@@ -51,6 +54,8 @@ typedef uint64_t sector_t;
 struct bio;
 struct cpu;
 struct ctx;
+struct elevator;
+struct elevator_type;
 struct hctx;
 struct machine;
 struct plug;
@@ -95,6 +100,12 @@ enum plug_limited {
 	PLUG_LIMITED,
 	PLUG_LIMITED_NONROT
 };
+/* Where mq-deadline's batch goes on (5). */
+enum deadline_next {
+	DEADLINE_NEXT_OF_LAST, /* at the successor of the last one served */
+	DEADLINE_NEXT_OF_EACH, /* the same, remembered for each direction */
+	DEADLINE_NEXT_BY_POS,  /* at or above the sector served last */
+};
 enum flush_test {
 	FLUSH_TESTS_NEWEST,
 	FLUSH_TESTS_OLDEST
@@ -121,16 +132,21 @@ struct profile {
 	    plug_limited;      /* several hw queues: one request (4.1) */
 	bool plug_takes_fua;   /* FUA goes through the plug, unmerged (T21) */
 	unsigned aio_plug_min; /* a batch of at least so many opens one (4.2) */
+	bool write_opens_plug; /* a write alone: blkdev_write_iter() */
+	bool bio_opens_plug;   /* any bio alone: __submit_bio() */
 	bool ioprio_must_match;       /* to merge (3.2) */
 	bool split_to_physical_block; /* 2.2 */
 	bool split_skips_one_page; /* one bvec in one page: 1 segment (2.3) */
 	bool gap_any_offset; /* 4.14: an offset is a gap, mask or not (2.3) */
-	bool request_merges_count; /* as merges[] (3.5) */
-	bool discard_is_write;     /* in the statistics (6.1) */
-	unsigned stat_fields;      /* 11, 15, 17 */
-	unsigned hz;               /* of jiffies: io_ticks, and 4.14's times */
-	bool ticks_in_jiffies;     /* request times, too */
-	bool in_queue_sampled;     /* time_in_queue as 4.14 has it (6.2) */
+	bool request_merges_count; /* as merges[], and in traces (3.5) */
+	bool seam_saves_segment;   /* of two requests that merge (3.5) */
+	bool deadline_classes; /* mq-deadline heeds priority, async_depth (5) */
+	enum deadline_next deadline_next;
+	bool discard_is_write; /* in the statistics (6.1) */
+	unsigned stat_fields;  /* 11, 15, 17 */
+	unsigned hz;           /* of jiffies: io_ticks, and 4.14's times */
+	bool ticks_in_jiffies; /* request times, too */
+	bool in_queue_sampled; /* time_in_queue as 4.14 has it (6.2) */
 	enum io_ticks io_ticks;
 	bool inflight_started_only; /* field 9 counts what the driver has */
 	bool write_zeroes_segment;  /* counts as a segment, as in 4.14 (2.6) */
@@ -170,6 +186,7 @@ struct bio {
 	uint64_t pos;
 	uint64_t bytes;
 	unsigned nr_segs; /* counted by the split */
+	struct cpu *cpu;  /* the submitter's: it ends there */
 
 	/* The data: `bytes` from `skip` bytes into bv[0] on. */
 	struct bvec *bv;
@@ -320,6 +337,12 @@ bool bvec_phys_mergeable(
 /* Would the virt boundary be violated between a and b (2.3)? */
 bool
 bvec_gap(const struct queue *q, const struct bvec *a, const struct bvec *b);
+/*
+ * bi_seg_front_size, bi_seg_back_size: bytes of the first and of the last
+ * segment, as 4.14 counts them page by page (2.4).
+ */
+void bio_edge_segments(const struct bio *bio, const struct limits *lim,
+    uint64_t *front, uint64_t *back);
 /* get_max_segment_size(): bytes of the largest segment that starts there. */
 uint64_t segment_max(const struct limits *lim, uint64_t phys);
 /* max_sectors of `op` at a position, which a chunk may shorten (3.4). */
@@ -335,6 +358,8 @@ enum {                          /* rq_flags */
 	RQF_COMPLETE = 1 << 3,  /* done, but not ended yet */
 	RQF_FLUSH_SEQ = 1 << 4, /* flush.c takes it through its steps */
 	RQF_FLUSH = 1 << 5,     /* a flush that flush.c sends */
+	RQF_ELV = 1 << 6,       /* it went through the elevator */
+	RQF_HASHED = 1 << 7,    /* it is found there by its end */
 };
 
 /*
@@ -354,15 +379,34 @@ struct request {
 	uint64_t pos;
 	uint64_t bytes;
 	unsigned nr_segs; /* nr_phys_segments */
-	int tag;
-	int error;           /* 0 or -errno */
+	int tag;          /* the driver's; -1: none yet */
+	int internal_tag; /* with an elevator: from its allocation on; or -1 */
+	int error;        /* 0 or -errno */
 	uint8_t flush_steps; /* behind it: flush.c */
 	uint64_t start_ns;   /* set up */
 	uint64_t issue_ns;   /* given to the driver */
 	uint64_t delay_ns;   /* rq_complete_after() */
-	struct heap_node due;
+	union {
+		struct heap_node due; /* in cpu->deadlines */
+		struct {              /* while it is the elevator's */
+			RB_ENTRY(request) by_pos;
+			LIST_ENTRY(request) by_end;
+			uint64_t serial;  /* of its insertion */
+			uint64_t fifo_ns; /* its deadline */
+		} elv;
+	};
 };
 TAILQ_HEAD(request_list, request);
+
+/* mq-deadline's tunables, /sys/block/X/queue/iosched/ (5). */
+struct deadline_conf {
+	uint32_t read_expire_ms, write_expire_ms;
+	uint32_t prio_aging_expire_ms;
+	uint32_t writes_starved;
+	uint32_t fifo_batch;
+	uint32_t async_depth; /* 0: nr_requests */
+	bool front_merges;
+};
 
 /* What a driver gives the block layer. */
 struct queue_ops {
@@ -382,13 +426,28 @@ struct queue_ops {
 	void (*prepare)(const struct request *rq);
 };
 
+/* How bios gather before they go on: the three ages of report C (4.2). */
+enum plug_mode {
+	PLUG_TASK, /* in the task's own plug: since 2.6.39 */
+	PLUG_CALL, /* on the queue, which is run once a call: 2.6.33 */
+	PLUG_EACH, /* not at all: each is started by itself */
+};
+
 struct queue_conf {
 	const struct profile *profile;
 	struct limits limits;
 	unsigned nr_hw_queues;
-	unsigned depth;       /* tags of a hardware queue */
-	unsigned nr_requests; /* of them in use; 0: all */
-	unsigned nomerges;    /* 0, 1, 2 (3.6) */
+	unsigned depth; /* tags of a hardware queue */
+	/*
+	 * Requests of a hardware queue: of its tags with the elevator none (0:
+	 * all of them), else up to BLK_MAX_SCHED_RQ (0: twice the tags, or
+	 * BLK_DEFAULT_RQ).
+	 */
+	unsigned nr_requests;
+	const struct elevator_type *elevator; /* NULL: none */
+	struct deadline_conf deadline;
+	enum plug_mode plug_mode;
+	unsigned nomerges; /* 0, 1, 2 (3.6) */
 	bool multipage;
 	bool bio_based; /* null_blk's queue_mode=0: no split, merge, count */
 	bool iostats;
@@ -404,7 +463,11 @@ struct queue {
 	struct limits limits;          /* in use */
 	struct ctx **ctx;              /* by cpu */
 	struct hctx **hctx;
-	struct disk_stat *stat; /* what the ctxs share (stat.c) */
+	struct elevator *elevator; /* NULL: none */
+	struct disk_stat *stat;    /* what the ctxs share (stat.c) */
+	atomic_bool freezing;      /* no bio comes in any more */
+	uint64_t freeze_stamp;     /* of machine->epoch */
+	_Atomic unsigned nr_waits; /* bios that queue_submit() holds half of */
 };
 
 /* Counters of one cpu; written by it, read by anyone (stat.c). */
@@ -451,9 +514,10 @@ struct hctx_rerun {
 struct hctx {
 	struct queue *queue;
 	unsigned index;
-	struct tags *tags;         /* tag.c */
+	struct tags *tags;         /* the driver's (tag.c) */
+	struct tags *sched_tags;   /* of requests; NULL without an elevator */
 	struct flush_queue *flush; /* flush.c */
-	struct request *rqs;       /* by tag */
+	struct request *rqs;       /* by internal_tag, or by tag */
 	_Atomic uint64_t
 	    waiters;           /* cpus that found no tag, a bit each (mod 64) */
 	_Atomic unsigned busy; /* moving average, as hctx->dispatch_busy */
@@ -480,15 +544,49 @@ queue_ctx(const struct queue *q, unsigned cpu)
 /*
  * submit_bio(): split, merge or make a request, plug it or issue it.  `plug`
  * may be NULL.  0: the bio is the queue's until end_io (which may be called
- * from here).  -EAGAIN: no tag is free; the plug was flushed, the bio is the
- * caller's, who calls again, with nothing about it changed, in a later turn:
- * the cpu's wake comes when a tag was freed elsewhere.
+ * from here).  -EAGAIN: no tag is free, or the queue is being frozen; the plug
+ * was flushed, the bio is the caller's, who calls again, with nothing about it
+ * changed, in a later turn: the cpu's wake comes when a tag was freed
+ * elsewhere.
  */
 int queue_submit(struct queue *q, struct cpu *cpu, struct plug *plug,
     struct bio *bio, uint64_t now);
 
-/* Tags taken: for tests, ctl. */
+/*
+ * A bio that queue_submit() did not take (-EAGAIN) is given up: it ends with
+ * the error, once those of its pieces that are on their way have ended.
+ */
+void queue_drop(
+    struct queue *q, struct cpu *cpu, struct bio *bio, int error, uint64_t now);
+
+/* How many bios a call must bring for a plug to be opened; 0: none ever is. */
+unsigned queue_plug_min(const struct queue *q);
+/* Does one bio of `op` that comes alone have a plug, for its pieces? */
+bool queue_plugs_alone(const struct queue *q, enum req_op op);
+
+/* Requests that exist: for tests, ctl. */
 unsigned queue_tags_in_use(const struct queue *q);
+
+/*
+ * blk_mq_freeze_queue(): from now on queue_submit() answers -EAGAIN.  Then
+ * queue_frozen() becomes true when all that was in it has ended; the caller
+ * sees to it that tasks close their plugs.  queue_thaw() ends it and wakes all
+ * cpus.  One thread at a time, any.
+ */
+void queue_freeze(struct queue *q);
+bool queue_frozen(struct queue *q);
+void queue_thaw(struct queue *q);
+static inline bool
+queue_freezing(const struct queue *q)
+{
+	return atomic_load_explicit(&q->freezing, memory_order_acquire);
+}
+/*
+ * While it is frozen: take over from `conf` limits, elevator and its settings,
+ * nr_requests, nomerges, plug_mode and iostats; the rest is as it was.  0; or
+ * -ENOMEM, -EINVAL: nothing was changed.
+ */
+int queue_update(struct queue *q, const struct queue_conf *conf);
 
 /* Issue what waits because tags or the driver were busy. */
 void queue_run(struct queue *q, struct cpu *cpu, uint64_t now);
@@ -526,6 +624,8 @@ rq_sector(const struct request *rq)
 	return rq->pos >> SECTOR_SHIFT;
 }
 
+/* for elevator.c: it was absorbed by another, its bios are that one's */
+void rq_free(struct request *rq, struct cpu *cpu);
 /* for flush.c: straight to the driver, or where it waits for it */
 void rq_insert(struct request *rq, struct cpu *cpu, uint64_t now);
 
@@ -560,12 +660,23 @@ struct plug {
 	struct request_list list; /* oldest first */
 	unsigned nr;
 	bool multiple_queues;
+	struct queue *to_run; /* PLUG_CALL: what was gathered is there */
 };
 
 void plug_init(struct plug *plug);
+static inline bool
+plug_is_empty(const struct plug *plug)
+{
+	return plug->nr == 0 && plug->to_run == NULL;
+}
 /* blk_finish_plug(): hand everything on, in the profile's order. */
 void plug_flush(struct plug *plug, struct cpu *cpu, uint64_t now);
 
+/* for queue.c: take those of the oldest one's hardware queue, in order */
+void requests_take_group(struct request_list *from, struct request_list *group);
+/* for queue.c: PLUG_CALL, the queue is to be run when the call ends */
+void
+plug_call(struct plug *plug, struct queue *q, struct cpu *cpu, uint64_t now);
 /* for queue.c: the merge tier; the adding of a request that did not merge */
 bool
 plug_merge(struct plug *plug, struct bio *bio, struct ctx *ctx, uint64_t now);
@@ -590,6 +701,8 @@ enum merge_result {
 	MERGE_FAILED
 };
 
+/* May anything merge with it (3.2)? */
+bool rq_mergeable(const struct request *rq);
 /* blk_rq_merge_ok(): may these two merge at all (3.2)? */
 bool rq_merge_ok(const struct request *rq, const struct bio *bio);
 /* blk_try_merge(): in which direction (3.3)? */
@@ -601,6 +714,13 @@ enum merge rq_try_merge(const struct request *rq, const struct bio *bio);
  */
 enum merge_result rq_attempt_merge(
     struct request *rq, struct bio *bio, struct ctx *ctx, uint64_t now);
+/*
+ * attempt_merge(): append `next`, which begins where `rq` ends (or is one more
+ * range of a discard): false, they stay two; true, next has no bios any more
+ * and is the caller's to free (3.5).
+ */
+bool rq_merge_next(
+    struct request *rq, struct request *next, struct cpu *cpu, uint64_t now);
 /*
  * blk_rq_map_sg(): scatter-gather entries of a request (1.3): at most its
  * nr_segs.
@@ -614,6 +734,8 @@ struct tags *tags_new(unsigned nr);
 void tags_free(struct tags *t);
 /* A free tag below the limit, or -1.  Any thread. */
 int tags_get(struct tags *t);
+/* The same below `max`, too: what may not use all of them. */
+int tags_get_below(struct tags *t, unsigned max);
 void tags_put(struct tags *t, int tag);
 /* Use only the first `nr` (nr_requests). */
 void tags_limit(struct tags *t, unsigned nr);
@@ -621,14 +743,67 @@ unsigned tags_in_use(const struct tags *t);
 
 /* ------------------------------------------------------------ elevator.c */
 
-/* An I/O scheduler that /sys/block/X/queue/scheduler may name. */
+/*
+ * What an I/O scheduler does, one file each.  elevator.c finds what can merge
+ * (by the end of a request; one-hit cache) and asks it for the rest, under the
+ * elevator's lock.
+ */
+struct elevator_ops {
+	void *(*new)(const struct queue *q); /* NULL: out of memory */
+	void (*free)(void *data);
+	/* The tunables in q->conf have changed. */
+	void (*configure)(void *data, const struct queue *q);
+	/* Queue a request. */
+	void (*add)(void *data, struct request *rq, uint64_t now);
+	/* The next for the driver, or NULL. */
+	struct request *(*take)(void *data, uint64_t now);
+	/* Take out one that became part of another, `into`. */
+	void (*absorb)(void *data, struct request *into, struct request *rq);
+	/* It begins at an earlier sector than when it was added. */
+	void (*reposition)(void *data, struct request *rq);
+	/* Those beside it in order of position, or NULL. */
+	struct request *(*former)(void *data, struct request *rq);
+	struct request *(*latter)(void *data, struct request *rq);
+	/* A request that begins where the bio ends, or NULL. */
+	struct request *(*find_front)(void *data, const struct bio *bio);
+	/* One that was added has ended, or was absorbed.  Without the lock. */
+	void (*finish)(void *data, const struct request *rq);
+	/* Of nr_requests, how many may such bios use?  Without the lock. */
+	unsigned (*depth)(
+	    const void *data, const struct bio *bio, unsigned nr_requests);
+};
+
+/* What /sys/block/X/queue/scheduler may name. */
 struct elevator_type {
 	const char *name;
 	bool available;
-	const char *help; /* or why it is not available */
+	const char *help;               /* or why it is not available */
+	const struct elevator_ops *ops; /* NULL: none, no elevator at all */
 };
 extern const struct elevator_type elevators[]; /* ends with {} */
 const struct elevator_type *elevator_find(const char *name);
+
+/* for queue.c */
+/* 0 or -ENOMEM; *out is NULL for none. */
+int elevator_new(
+    struct elevator **out, struct queue *q, const struct elevator_type *type);
+void elevator_free(struct elevator *e);
+void elevator_configure(struct elevator *e);
+/* blk_mq_sched_try_merge(): true, the bio is some request's. */
+bool elevator_merge(
+    struct elevator *e, struct bio *bio, struct ctx *ctx, uint64_t now);
+/* Queue a list of requests, some of which merge with others on the way. */
+void elevator_insert(struct elevator *e, struct request_list *list,
+    struct cpu *cpu, uint64_t now);
+struct request *elevator_take(struct elevator *e, uint64_t now);
+bool elevator_has_work(const struct elevator *e);
+void elevator_finish(struct elevator *e, const struct request *rq);
+unsigned elevator_depth(
+    const struct elevator *e, const struct bio *bio, unsigned nr_requests);
+
+/* ------------------------------------------------------------ deadline.c */
+
+extern const struct elevator_ops deadline_ops; /* mq-deadline (5) */
 
 /* ---------------------------------------------------------------- stat.c */
 
@@ -655,6 +830,9 @@ int stat_new(struct queue *q);
 void stat_free(struct queue *q);
 void stat_start(struct request *rq, uint64_t now);
 void stat_merge(struct ctx *ctx, enum req_op op, uint64_t now);
+/* `next` became part of another request */
+void
+stat_merge_request(struct ctx *ctx, const struct request *next, uint64_t now);
 void stat_end(struct request *rq, uint64_t now);
 void stat_flush(struct request *flush, uint64_t now);
 void stat_split(struct ctx *ctx, enum split_cause cause);
@@ -747,7 +925,8 @@ struct cpu {
 	struct bio_list free_bios; /* of pieces */
 	unsigned nr_free_bios;
 	pthread_mutex_t mail_lock;
-	struct request_list mail; /* ended elsewhere, to end here */
+	struct request_list mail;  /* ended elsewhere, to end here */
+	struct bio_list mail_bios; /* the same, of requests of other cpus */
 	_Atomic bool has_mail;
 };
 
@@ -786,6 +965,8 @@ bool cpu_tag_freed(struct cpu *cpu);
 
 /* for queue.c */
 void cpu_post(struct cpu *to, struct request *rq);
+/* The bio's own cpu is to end it. */
+void cpu_post_bio(struct bio *bio, int error);
 void cpu_wake(struct cpu *cpu);
 void cpu_rerun(struct cpu *cpu, struct hctx *hctx);
 /* BLK_MQ_RESOURCE_DELAY: come back to a driver that was busy, in any case. */

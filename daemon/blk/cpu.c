@@ -42,6 +42,7 @@ machine_new(unsigned nr_cpus, void (*wake)(void *, unsigned), void *arg)
 		STAILQ_INIT(&cpu->free_bios);
 		pthread_mutex_init(&cpu->mail_lock, NULL);
 		TAILQ_INIT(&cpu->mail);
+		STAILQ_INIT(&cpu->mail_bios);
 	}
 	return m;
 }
@@ -59,6 +60,7 @@ machine_free(struct machine *m)
 
 		assert(heap_empty(&cpu->deadlines));
 		assert(TAILQ_EMPTY(&cpu->mail));
+		assert(STAILQ_EMPTY(&cpu->mail_bios));
 		heap_fini(&cpu->deadlines);
 		while ((bio = STAILQ_FIRST(&cpu->free_bios)) != NULL) {
 			STAILQ_REMOVE_HEAD(&cpu->free_bios, link);
@@ -78,18 +80,42 @@ cpu_wake(struct cpu *cpu)
 		cpu->machine->wake(cpu->machine->wake_arg, cpu->id);
 }
 
-void
-cpu_post(struct cpu *to, struct request *rq)
+/* What to post goes in between the two: the first one wakes the cpu. */
+static bool
+mail_begin(struct cpu *to)
 {
-	bool was_empty;
-
 	pthread_mutex_lock(&to->mail_lock);
-	was_empty = TAILQ_EMPTY(&to->mail);
-	TAILQ_INSERT_TAIL(&to->mail, rq, link);
-	atomic_store_explicit(&to->has_mail, true, memory_order_release);
+	return !atomic_exchange(&to->has_mail, true);
+}
+
+static void
+mail_end(struct cpu *to, bool was_empty)
+{
 	pthread_mutex_unlock(&to->mail_lock);
 	if (was_empty)
 		cpu_wake(to);
+}
+
+void
+cpu_post(struct cpu *to, struct request *rq)
+{
+	bool was_empty = mail_begin(to);
+
+	TAILQ_INSERT_TAIL(&to->mail, rq, link);
+	mail_end(to, was_empty);
+}
+
+void
+cpu_post_bio(struct bio *bio, int error)
+{
+	struct cpu *to = bio->cpu;
+	bool was_empty;
+
+	if (bio->error == 0)
+		bio->error = error;
+	was_empty = mail_begin(to);
+	STAILQ_INSERT_TAIL(&to->mail_bios, bio, link);
+	mail_end(to, was_empty);
 }
 
 void
@@ -146,17 +172,24 @@ static void
 take_mail(struct cpu *cpu, uint64_t now)
 {
 	struct request_list list = TAILQ_HEAD_INITIALIZER(list);
+	struct bio_list bios = STAILQ_HEAD_INITIALIZER(bios);
 	struct request *rq;
+	struct bio *bio;
 
 	if (!atomic_load_explicit(&cpu->has_mail, memory_order_acquire))
 		return;
 	pthread_mutex_lock(&cpu->mail_lock);
 	TAILQ_CONCAT(&list, &cpu->mail, link);
+	STAILQ_CONCAT(&bios, &cpu->mail_bios);
 	atomic_store_explicit(&cpu->has_mail, false, memory_order_relaxed);
 	pthread_mutex_unlock(&cpu->mail_lock);
 	while ((rq = TAILQ_FIRST(&list)) != NULL) {
 		TAILQ_REMOVE(&list, rq, link);
 		rq_end(rq, cpu, now);
+	}
+	while ((bio = STAILQ_FIRST(&bios)) != NULL) {
+		STAILQ_REMOVE_HEAD(&bios, link);
+		bio_endio(bio, bio->error, cpu, now);
 	}
 }
 

@@ -85,7 +85,8 @@ kick(struct flush_queue *fq, struct ctx *ctx, uint64_t now)
 	fq->rq.pos = 0;
 	fq->rq.bytes = 0;
 	fq->rq.nr_segs = 0;
-	fq->rq.tag = first->tag; /* borrowed */
+	fq->rq.tag = first->internal_tag < 0 ? first->tag : -1; /* borrowed */
+	fq->rq.internal_tag = first->internal_tag;
 	fq->rq.error = 0;
 	fq->rq.start_ns = now;
 	STAILQ_INIT(&fq->rq.bios);

@@ -5,7 +5,7 @@
  */
 #include "blk/blk.h"
 
-static bool
+bool
 rq_mergeable(const struct request *rq)
 {
 	if (rq->op == REQ_OP_FLUSH || rq->op == REQ_OP_WRITE_ZEROES)
@@ -164,6 +164,86 @@ rq_attempt_merge(
 	if (rq->rq_flags & RQF_IO_STAT)
 		stat_merge(ctx, rq->op, now);
 	return MERGE_OK;
+}
+
+/* attempt_merge(): may these two be one request at all? */
+static bool
+rqs_merge_ok(const struct request *rq, const struct request *next)
+{
+	const struct queue *q = rq->hctx->queue;
+
+	if (!rq_mergeable(rq) || !rq_mergeable(next) || rq->op != next->op)
+		return false;
+	return rq->prio == next->prio || !q->profile->ioprio_must_match;
+}
+
+/* blk_try_req_merge(), and ll_merge_requests_fn() or its like for discards */
+static bool
+rqs_fit(const struct request *rq, const struct request *next)
+{
+	const struct queue *q = rq->hctx->queue;
+	const struct limits *lim = &q->limits;
+	uint64_t total = sectors(rq->bytes + next->bytes);
+	const struct bio *first = STAILQ_FIRST(&rq->bios);
+
+	if (rq->op == REQ_OP_DISCARD && lim->max_discard_segments > 1)
+		return rq->nr_segs < lim->max_discard_segments &&
+		       total <= lim->max_discard_sectors;
+	return rq->pos + rq->bytes == next->pos &&
+	       !seam_gap(
+		   q, first, rq_last_bio(rq), STAILQ_FIRST(&next->bios)) &&
+	       total <= queue_max_sectors(q, rq->op, rq_sector(rq));
+}
+
+/*
+ * 4.14: does the first bio of `next` go on in the segment that `rq` ends in?
+ * Its seam is one segment then, if it is not too long for one.
+ */
+static bool
+seam_is_one_segment(const struct request *rq, const struct request *next)
+{
+	const struct limits *lim = &rq->hctx->queue->limits;
+	const struct bio *last = rq_last_bio(rq);
+	const struct bio *first = STAILQ_FIRST(&next->bios);
+	struct bvec_iter it = { 0 };
+	uint64_t front, back, other;
+	struct bvec a, b;
+
+	if (last->nr_bv == 0 || first->nr_bv == 0)
+		return true; /* blk_phys_contig_segment(): no data */
+	bio_last_bvec(last, &a);
+	bio_next_bvec(first, &it, &b);
+	bio_edge_segments(last, lim, &other, &back);
+	bio_edge_segments(first, lim, &front, &other);
+	return bvec_phys_mergeable(lim, &a, &b) &&
+	       back + front <= lim->max_segment_size;
+}
+
+bool
+rq_merge_next(
+    struct request *rq, struct request *next, struct cpu *cpu, uint64_t now)
+{
+	const struct queue *q = rq->hctx->queue;
+	unsigned segs, max;
+
+	if (!rqs_merge_ok(rq, next) || !rqs_fit(rq, next))
+		return false;
+	segs = rq->nr_segs + next->nr_segs;
+	if (q->profile->seam_saves_segment && seam_is_one_segment(rq, next))
+		segs--;
+	max = q->limits.max_segments;
+	if (rq->op == REQ_OP_DISCARD && !q->profile->discard_adds_segments)
+		max = q->limits.max_discard_segments;
+	if (segs > max)
+		return false;
+	rq->nr_segs = segs;
+	STAILQ_CONCAT(&rq->bios, &next->bios);
+	rq->bytes += next->bytes;
+	rq->prio = better_prio(rq->prio, next->prio);
+	if (next->start_ns < rq->start_ns)
+		rq->start_ns = next->start_ns;
+	stat_merge_request(q->ctx[cpu->id], next, now);
+	return true;
 }
 
 /* May the bvec go into the scatter-gather entry that ends with prev? */

@@ -14,6 +14,7 @@ plug_init(struct plug *plug)
 	TAILQ_INIT(&plug->list);
 	plug->nr = 0;
 	plug->multiple_queues = false;
+	plug->to_run = NULL;
 }
 
 static struct request *
@@ -153,9 +154,27 @@ list_reverse(struct request_list *list)
 	TAILQ_CONCAT(list, &out, link);
 }
 
-/* Take the requests of the oldest one's hardware queue, in their order. */
+/* PLUG_CALL: the queue holds what was gathered. */
 static void
-take_group(struct request_list *from, struct request_list *group)
+run_called(struct plug *plug, struct cpu *cpu, uint64_t now)
+{
+	struct queue *q = plug->to_run;
+
+	plug->to_run = NULL;
+	if (q != NULL)
+		queue_run(q, cpu, now);
+}
+
+void
+plug_call(struct plug *plug, struct queue *q, struct cpu *cpu, uint64_t now)
+{
+	if (plug->to_run != q)
+		run_called(plug, cpu, now);
+	plug->to_run = q;
+}
+
+void
+requests_take_group(struct request_list *from, struct request_list *group)
 {
 	struct request *rq, *next;
 	const struct hctx *hctx = TAILQ_FIRST(from)->hctx;
@@ -180,6 +199,7 @@ flush(struct plug *plug, struct cpu *cpu, uint64_t now, bool blocked)
 	const struct profile *p;
 	unsigned nr = plug->nr;
 
+	run_called(plug, cpu, now);
 	if (nr == 0)
 		return;
 	TAILQ_CONCAT(&list, &plug->list, link);
@@ -190,7 +210,8 @@ flush(struct plug *plug, struct cpu *cpu, uint64_t now, bool blocked)
 		plug->multiple_queues))
 		list_sort(&list);
 	if (!plug->multiple_queues) {
-		if (p->plug_order == PLUG_NEWEST_FIRST && !blocked)
+		if (p->plug_order == PLUG_NEWEST_FIRST && !blocked &&
+		    TAILQ_FIRST(&list)->hctx->queue->elevator == NULL)
 			list_reverse(&list);
 		queue_issue_list(&list, cpu, now);
 		return;
@@ -198,7 +219,7 @@ flush(struct plug *plug, struct cpu *cpu, uint64_t now, bool blocked)
 	while (!TAILQ_EMPTY(&list)) {
 		struct request_list group = TAILQ_HEAD_INITIALIZER(group);
 
-		take_group(&list, &group);
+		requests_take_group(&list, &group);
 		queue_issue_list(&group, cpu, now);
 	}
 }

@@ -31,16 +31,79 @@ hctx_free(struct hctx *hctx)
 	flush_queue_free(hctx);
 	pthread_mutex_destroy(&hctx->lock);
 	tags_free(hctx->tags);
+	tags_free(hctx->sched_tags);
 	free(hctx->rqs);
 	free(hctx->rerun);
 	free(hctx);
+}
+
+/* With what a hardware queue has its requests. */
+struct hctx_requests {
+	struct request *rqs;
+	struct tags *sched_tags; /* NULL without an elevator */
+};
+
+static bool
+has_elevator(const struct queue_conf *conf)
+{
+	return conf->elevator != NULL && conf->elevator->ops != NULL;
+}
+
+/* 0 or -ENOMEM: then there is nothing. */
+static int
+requests_new(struct hctx_requests *r, struct hctx *hctx,
+    const struct queue_conf *conf, unsigned nr_requests)
+{
+	bool sched = has_elevator(conf);
+	unsigned i, nr = sched ? nr_requests : conf->depth;
+
+	r->sched_tags = sched ? tags_new(nr) : NULL;
+	r->rqs = calloc(nr, sizeof(*r->rqs));
+	if (r->rqs == NULL || (sched && r->sched_tags == NULL)) {
+		tags_free(r->sched_tags);
+		free(r->rqs);
+		return -ENOMEM;
+	}
+	for (i = 0; i < nr; i++) {
+		r->rqs[i].hctx = hctx;
+		r->rqs[i].tag = sched ? -1 : (int)i;
+		r->rqs[i].internal_tag = sched ? (int)i : -1;
+	}
+	return 0;
+}
+
+/* What it had goes back; nothing is in flight. */
+static void
+requests_take_over(
+    struct hctx *hctx, struct hctx_requests *r, unsigned nr_requests)
+{
+	tags_free(hctx->sched_tags);
+	free(hctx->rqs);
+	hctx->rqs = r->rqs;
+	hctx->sched_tags = r->sched_tags;
+	tags_limit(hctx->tags,
+	    hctx->sched_tags != NULL ? hctx->queue->conf.depth : nr_requests);
+}
+
+/* How many requests a hardware queue has, or 0: that many can't be (2.1). */
+static unsigned
+nr_requests_of(const struct queue_conf *conf)
+{
+	unsigned nr = conf->nr_requests;
+
+	if (!has_elevator(conf))
+		return nr == 0 ? conf->depth : nr <= conf->depth ? nr : 0;
+	if (nr == 0)
+		return 2 * (conf->depth < BLK_DEFAULT_RQ ? conf->depth
+							 : BLK_DEFAULT_RQ);
+	return nr <= BLK_MAX_SCHED_RQ ? nr : 0;
 }
 
 static struct hctx *
 hctx_new(struct queue *q, unsigned index)
 {
 	struct hctx *hctx = calloc(1, sizeof(*hctx));
-	unsigned i, depth = q->conf.depth;
+	struct hctx_requests rqs;
 
 	if (hctx == NULL)
 		return NULL;
@@ -48,20 +111,16 @@ hctx_new(struct queue *q, unsigned index)
 	hctx->index = index;
 	pthread_mutex_init(&hctx->lock, NULL);
 	TAILQ_INIT(&hctx->dispatch);
-	hctx->tags = tags_new(depth);
-	hctx->rqs = calloc(depth, sizeof(*hctx->rqs));
+	hctx->tags = tags_new(q->conf.depth);
 	hctx->rerun = calloc(q->machine->nr_cpus, sizeof(*hctx->rerun));
-	if (hctx->tags == NULL || hctx->rqs == NULL || hctx->rerun == NULL ||
-	    flush_queue_new(hctx) != 0) {
+	if (hctx->tags == NULL || hctx->rerun == NULL ||
+	    flush_queue_new(hctx) != 0 ||
+	    requests_new(&rqs, hctx, &q->conf, q->conf.nr_requests) != 0) {
 		hctx_free(hctx);
 		return NULL;
 	}
-	tags_limit(hctx->tags, q->conf.nr_requests);
-	for (i = 0; i < depth; i++) {
-		hctx->rqs[i].hctx = hctx;
-		hctx->rqs[i].tag = (int)i;
-	}
-	for (i = 0; i < q->machine->nr_cpus; i++)
+	requests_take_over(hctx, &rqs, q->conf.nr_requests);
+	for (unsigned i = 0; i < q->machine->nr_cpus; i++)
 		hctx->rerun[i].hctx = hctx;
 	return hctx;
 }
@@ -90,7 +149,7 @@ queue_new(struct queue **out, struct machine *m, const struct queue_ops *ops,
 
 	if (conf->nr_hw_queues == 0 || conf->nr_hw_queues > BLK_MAX_HW_QUEUES ||
 	    conf->depth == 0 || conf->depth > BLK_MAX_DEPTH ||
-	    conf->nr_requests > conf->depth || conf->limits.max_sectors == 0 ||
+	    nr_requests_of(conf) == 0 || conf->limits.max_sectors == 0 ||
 	    conf->limits.max_segments == 0)
 		return -EINVAL;
 	q = calloc(1, sizeof(*q));
@@ -100,13 +159,13 @@ queue_new(struct queue **out, struct machine *m, const struct queue_ops *ops,
 	q->driver = driver;
 	q->machine = m;
 	q->conf = *conf;
-	if (q->conf.nr_requests == 0)
-		q->conf.nr_requests = conf->depth;
+	q->conf.nr_requests = nr_requests_of(conf);
 	q->profile = conf->profile;
 	q->limits = conf->limits;
 	q->hctx = calloc(conf->nr_hw_queues, sizeof(struct hctx *));
 	q->ctx = calloc(m->nr_cpus, sizeof(struct ctx *));
-	if (q->hctx == NULL || q->ctx == NULL || stat_new(q) != 0)
+	if (q->hctx == NULL || q->ctx == NULL || stat_new(q) != 0 ||
+	    elevator_new(&q->elevator, q, conf->elevator) != 0)
 		goto fail;
 	for (i = 0; i < conf->nr_hw_queues; i++)
 		if ((q->hctx[i] = hctx_new(q, i)) == NULL)
@@ -138,8 +197,102 @@ queue_free(struct queue *q)
 		hctx_free(q->hctx[i]);
 	free(q->ctx);
 	free(q->hctx);
+	elevator_free(q->elevator);
 	stat_free(q);
 	free(q);
+}
+
+/* ---------------------------------------------------------------- freezing */
+
+void
+queue_freeze(struct queue *q)
+{
+	assert(!queue_freezing(q));
+	atomic_store(&q->freezing, true);
+	/* a cpu that is in a turn may not have seen it yet */
+	q->freeze_stamp = epoch_retire(&q->machine->epoch);
+}
+
+bool
+queue_frozen(struct queue *q)
+{
+	return epoch_safe(&q->machine->epoch) > q->freeze_stamp &&
+	       queue_tags_in_use(q) == 0 && atomic_load(&q->nr_waits) == 0;
+}
+
+void
+queue_thaw(struct queue *q)
+{
+	atomic_store(&q->freezing, false);
+	for (unsigned i = 0; i < q->machine->nr_cpus; i++)
+		cpu_wake(&q->machine->cpu[i]);
+}
+
+/* The parts that change in a running queue. */
+static void
+conf_take_over(struct queue *q, const struct queue_conf *conf)
+{
+	q->conf.limits = q->limits = conf->limits;
+	q->conf.elevator = conf->elevator;
+	q->conf.deadline = conf->deadline;
+	q->conf.nr_requests = nr_requests_of(conf);
+	q->conf.nomerges = conf->nomerges;
+	q->conf.plug_mode = conf->plug_mode;
+	q->conf.iostats = conf->iostats;
+}
+
+/* elevator_switch(): it and its requests, all new; 0 or -ENOMEM. */
+static int
+switch_elevator(struct queue *q, const struct queue_conf *conf)
+{
+	unsigned i, nr = q->conf.nr_hw_queues;
+	struct hctx_requests *rqs = calloc(nr, sizeof(*rqs));
+	struct elevator *e = NULL;
+
+	if (rqs == NULL || elevator_new(&e, q, conf->elevator) != 0) {
+		free(rqs);
+		return -ENOMEM;
+	}
+	for (i = 0; i < nr; i++)
+		if (requests_new(
+			&rqs[i], q->hctx[i], conf, nr_requests_of(conf)) != 0)
+			break;
+	if (i < nr) {
+		while (i-- > 0) {
+			tags_free(rqs[i].sched_tags);
+			free(rqs[i].rqs);
+		}
+		elevator_free(e);
+		free(rqs);
+		return -ENOMEM;
+	}
+	for (i = 0; i < nr; i++)
+		requests_take_over(q->hctx[i], &rqs[i], nr_requests_of(conf));
+	elevator_free(q->elevator);
+	q->elevator = e;
+	free(rqs);
+	return 0;
+}
+
+int
+queue_update(struct queue *q, const struct queue_conf *conf)
+{
+	unsigned nr_requests = nr_requests_of(conf);
+	int ret = 0;
+
+	assert(queue_frozen(q));
+	if (nr_requests == 0 || conf->depth != q->conf.depth ||
+	    conf->limits.max_sectors == 0 || conf->limits.max_segments == 0)
+		return -EINVAL;
+	if (conf->elevator != q->conf.elevator ||
+	    nr_requests != q->conf.nr_requests)
+		ret = switch_elevator(q, conf);
+	if (ret != 0)
+		return ret;
+	conf_take_over(q, conf);
+	if (q->elevator != NULL)
+		elevator_configure(q->elevator);
+	return 0;
 }
 
 /* ------------------------------------------------------- request: its end */
@@ -162,21 +315,80 @@ wake_waiters(struct hctx *hctx, struct cpu *cpu)
 			cpu_wake(&m->cpu[i]);
 }
 
+/*
+ * blk_mq_put_driver_tag(): with an elevator the request, which has a tag of
+ * its own, holds it only while the driver has it.
+ */
+static void
+driver_tag_put(struct request *rq)
+{
+	if (rq->internal_tag < 0 || rq->tag < 0)
+		return;
+	tags_put(rq->hctx->tags, rq->tag);
+	rq->tag = -1;
+}
+
+static bool
+driver_tag_get(struct request *rq)
+{
+	if (rq->tag < 0)
+		rq->tag = tags_get(rq->hctx->tags);
+	return rq->tag >= 0;
+}
+
+void
+rq_free(struct request *rq, struct cpu *cpu)
+{
+	struct hctx *hctx = rq->hctx;
+
+	driver_tag_put(rq);
+	if (rq->internal_tag >= 0)
+		tags_put(hctx->sched_tags, rq->internal_tag);
+	else
+		tags_put(hctx->tags, rq->tag);
+	wake_waiters(hctx, cpu);
+}
+
+/* Is there anything that a tag, or room in the driver, lets go on? */
+static bool
+has_work(const struct hctx *hctx)
+{
+	return atomic_load(&hctx->nr_waiting) > 0 ||
+	       (hctx->queue->elevator != NULL &&
+		   elevator_has_work(hctx->queue->elevator));
+}
+
+/* Each bio ends on the cpu that submitted it. */
+static void
+end_bios(struct bio_list *bios, int error, struct cpu *cpu, uint64_t now)
+{
+	struct bio *bio;
+
+	while ((bio = STAILQ_FIRST(bios)) != NULL) {
+		STAILQ_REMOVE_HEAD(bios, link);
+		if (bio->cpu == cpu)
+			bio_endio(bio, error, cpu, now);
+		else
+			cpu_post_bio(bio, error);
+	}
+}
+
 void
 rq_end(struct request *rq, struct cpu *cpu, uint64_t now)
 {
 	struct bio_list bios = STAILQ_HEAD_INITIALIZER(bios);
 	struct hctx *hctx = rq->hctx;
-	struct bio *bio;
 	int error = rq->error;
 
 	assert(rq->ctx->cpu == cpu);
-	if (rq->rq_flags & RQF_FLUSH) {
-		flush_end(rq, cpu, now);
-		return;
-	}
-	if (rq->rq_flags & RQF_FLUSH_SEQ) {
-		flush_data_end(rq, cpu, now);
+	if (rq->rq_flags & (RQF_FLUSH | RQF_FLUSH_SEQ)) {
+		driver_tag_put(rq);
+		if (rq->rq_flags & RQF_FLUSH)
+			flush_end(rq, cpu, now);
+		else
+			flush_data_end(rq, cpu, now);
+		if (has_work(hctx))
+			cpu_rerun(cpu, hctx);
 		return;
 	}
 	if (rq->rq_flags & RQF_IO_STAT) {
@@ -186,26 +398,28 @@ rq_end(struct request *rq, struct cpu *cpu, uint64_t now)
 			stat_unissue(rq, cpu);
 	}
 	STAILQ_CONCAT(&bios, &rq->bios);
-	tags_put(hctx->tags, rq->tag);
-	wake_waiters(hctx, cpu);
-	if (atomic_load(&hctx->nr_waiting) > 0)
+	if (rq->rq_flags & RQF_ELV)
+		elevator_finish(hctx->queue->elevator, rq);
+	rq_free(rq, cpu);
+	if (has_work(hctx))
 		cpu_rerun(cpu, hctx);
-	while ((bio = STAILQ_FIRST(&bios)) != NULL) {
-		STAILQ_REMOVE_HEAD(&bios, link);
-		bio_endio(bio, error, cpu, now);
-	}
+	end_bios(&bios, error, cpu, now);
 }
 
 void
 rq_moved(struct request *rq, struct cpu *cpu)
 {
+	struct cpu *woken = cpu, *submitter;
 	struct bio *bio;
 
-	STAILQ_FOREACH(bio, &rq->bios, link)
+	STAILQ_FOREACH(bio, &rq->bios, link) {
+		submitter = bio->cpu;
 		atomic_store_explicit(&bio->moved, true, memory_order_release);
+		if (submitter != woken)
+			cpu_wake(submitter); /* a task there may wait for it */
+		woken = submitter;
+	}
 	rq->rq_flags |= RQF_MOVED;
-	if (rq->ctx->cpu != cpu)
-		cpu_wake(rq->ctx->cpu); /* a task there may wait for it */
 }
 
 void
@@ -261,6 +475,10 @@ issue(struct request *rq, struct cpu *cpu, uint64_t now)
 	bool stat = rq->rq_flags & RQF_IO_STAT;
 	int err;
 
+	if (!driver_tag_get(rq)) {
+		update_busy(hctx, true);
+		return -EBUSY;
+	}
 	rq->rq_flags |= RQF_STARTED;
 	rq->issue_ns = now;
 	if (stat)
@@ -270,6 +488,7 @@ issue(struct request *rq, struct cpu *cpu, uint64_t now)
 	if (err == 0)
 		return 0; /* it may have ended: rq is the driver's */
 	assert(err == -EBUSY);
+	driver_tag_put(rq);
 	rq->rq_flags &= (uint16_t)~RQF_STARTED;
 	if (stat)
 		stat_unissue(rq, cpu);
@@ -339,6 +558,7 @@ dispatch_list(
 {
 	struct request *rq;
 	unsigned left = 0;
+	bool no_tag;
 
 	while ((rq = TAILQ_FIRST(list)) != NULL) {
 		TAILQ_REMOVE(list, rq, link);
@@ -352,13 +572,19 @@ dispatch_list(
 		return true;
 	TAILQ_FOREACH(rq, list, link)
 		left++;
-	cpu_rerun_later(cpu, hctx, now);
+	no_tag = TAILQ_FIRST(list)->tag < 0;
 	pthread_mutex_lock(&hctx->lock);
 	TAILQ_CONCAT(list, &hctx->dispatch, link);
 	TAILQ_CONCAT(&hctx->dispatch, list, link);
 	atomic_fetch_add(&hctx->nr_dispatch, left);
 	atomic_fetch_add(&hctx->nr_waiting, left);
 	pthread_mutex_unlock(&hctx->lock);
+	/* who freed the last tag before it was there to see does not rerun it
+	 */
+	if (no_tag && tags_in_use(hctx->tags) == 0)
+		cpu_rerun(cpu, hctx);
+	else
+		cpu_rerun_later(cpu, hctx, now);
 	return false;
 }
 
@@ -385,7 +611,54 @@ dispatch_round_robin(struct hctx *hctx, struct cpu *cpu, uint64_t now)
 	}
 }
 
-/* blk_mq_sched_dispatch_requests() with the scheduler none (section 5) */
+/*
+ * __blk_mq_do_dispatch_sched(): take from the elevator what the driver has
+ * tags for, and one more: that one has left the elevator and waits on the
+ * dispatch list.
+ */
+static void
+take_batch(
+    struct hctx *hctx, struct request_list *list, unsigned max, uint64_t now)
+{
+	struct elevator *e = hctx->queue->elevator;
+	struct request *rq;
+
+	while (max-- > 0 && atomic_load(&hctx->nr_dispatch) == 0) {
+		rq = elevator_take(e, now);
+		if (rq == NULL)
+			return;
+		TAILQ_INSERT_TAIL(list, rq, link);
+		if (!driver_tag_get(rq))
+			return;
+	}
+}
+
+/* blk_mq_do_dispatch_sched(): an elevator is the queue's, a list a hctx's. */
+static void
+dispatch_elevator(
+    struct hctx *hctx, bool one_by_one, struct cpu *cpu, uint64_t now)
+{
+	unsigned max = one_by_one ? 1 : hctx->queue->conf.nr_requests;
+	bool room = true;
+
+	while (room) {
+		struct request_list list = TAILQ_HEAD_INITIALIZER(list);
+
+		take_batch(hctx, &list, max, now);
+		if (TAILQ_EMPTY(&list))
+			return;
+		while (!TAILQ_EMPTY(&list)) {
+			struct request_list group =
+			    TAILQ_HEAD_INITIALIZER(group);
+			struct hctx *owner = TAILQ_FIRST(&list)->hctx;
+
+			requests_take_group(&list, &group);
+			room &= dispatch_list(owner, &group, cpu, now);
+		}
+	}
+}
+
+/* blk_mq_sched_dispatch_requests() (section 5) */
 void
 hctx_run(struct hctx *hctx, struct cpu *cpu, uint64_t now)
 {
@@ -394,7 +667,7 @@ hctx_run(struct hctx *hctx, struct cpu *cpu, uint64_t now)
 	bool one_by_one;
 	unsigned i, nr;
 
-	if (atomic_load(&hctx->nr_waiting) == 0)
+	if (!has_work(hctx))
 		return;
 	pthread_mutex_lock(&hctx->lock);
 	TAILQ_CONCAT(&list, &hctx->dispatch, link);
@@ -406,6 +679,10 @@ hctx_run(struct hctx *hctx, struct cpu *cpu, uint64_t now)
 		if (!dispatch_list(hctx, &list, cpu, now))
 			return;
 		one_by_one = true;
+	}
+	if (q->elevator != NULL) {
+		dispatch_elevator(hctx, one_by_one, cpu, now);
+		return;
 	}
 	if (one_by_one) {
 		dispatch_round_robin(hctx, cpu, now);
@@ -431,8 +708,8 @@ queue_run(struct queue *q, struct cpu *cpu, uint64_t now)
  * blk_mq_plug_issue_direct(): each straight to the driver; once it is busy,
  * that request waits on the dispatch list and the rest in software queues.
  */
-void
-queue_issue_list(struct request_list *list, struct cpu *cpu, uint64_t now)
+static void
+issue_list(struct request_list *list, struct cpu *cpu, uint64_t now)
 {
 	struct hctx *hctx = TAILQ_FIRST(list)->hctx;
 	const struct queue_ops *ops = hctx->queue->ops;
@@ -458,21 +735,61 @@ queue_issue_list(struct request_list *list, struct cpu *cpu, uint64_t now)
 	hctx_run(hctx, cpu, now);
 }
 
+/* To where they wait for the hardware queue to be run. */
+static void
+insert_list(struct request_list *list, struct cpu *cpu, uint64_t now)
+{
+	struct elevator *e = TAILQ_FIRST(list)->hctx->queue->elevator;
+	struct request *rq;
+
+	if (e != NULL) {
+		elevator_insert(e, list, cpu, now);
+		return;
+	}
+	while ((rq = TAILQ_FIRST(list)) != NULL) {
+		TAILQ_REMOVE(list, rq, link);
+		ctx_insert(rq->ctx, rq);
+	}
+}
+
+void
+queue_issue_list(struct request_list *list, struct cpu *cpu, uint64_t now)
+{
+	struct hctx *hctx = TAILQ_FIRST(list)->hctx;
+
+	if (hctx->queue->elevator == NULL) {
+		issue_list(list, cpu, now);
+		return;
+	}
+	insert_list(list, cpu, now);
+	hctx_run(hctx, cpu, now);
+}
+
+/* What flush.c takes through its steps does not wait in an elevator. */
+static bool
+is_of_flush(const struct request *rq)
+{
+	return (rq->rq_flags & (RQF_FLUSH | RQF_FLUSH_SEQ)) != 0;
+}
+
 void
 rq_insert(struct request *rq, struct cpu *cpu, uint64_t now)
 {
 	struct request_list list = TAILQ_HEAD_INITIALIZER(list);
 	struct hctx *hctx = rq->hctx;
 	bool one_queue = hctx->queue->conf.nr_hw_queues == 1;
+	bool busy = one_queue && atomic_load_explicit(
+				     &hctx->busy, memory_order_relaxed) != 0;
 
-	if (one_queue &&
-	    atomic_load_explicit(&hctx->busy, memory_order_relaxed) != 0) {
-		ctx_insert(rq->ctx, rq);
-		hctx_run(hctx, cpu, now);
-		return;
-	}
 	TAILQ_INSERT_TAIL(&list, rq, link);
-	queue_issue_list(&list, cpu, now);
+	if (hctx->queue->elevator != NULL && is_of_flush(rq)) {
+		issue_list(&list, cpu, now);
+	} else if (busy) {
+		insert_list(&list, cpu, now);
+		hctx_run(hctx, cpu, now);
+	} else {
+		queue_issue_list(&list, cpu, now);
+	}
 }
 
 /* ---------------------------------------------------------------- submit */
@@ -509,7 +826,21 @@ merge(struct ctx *ctx, struct plug *plug, struct bio *bio, uint64_t now)
 		return false;
 	if (plug != NULL && plug_merge(plug, bio, ctx, now))
 		return true;
+	if (ctx->queue->elevator != NULL)
+		return elevator_merge(ctx->queue->elevator, bio, ctx, now);
 	return sw_queue_merge(ctx, bio, now);
+}
+
+/* A tag for a request of its own, or -1. */
+static int
+tag_get(const struct hctx *hctx, const struct bio *bio)
+{
+	const struct queue *q = hctx->queue;
+
+	if (q->elevator == NULL)
+		return tags_get(hctx->tags);
+	return tags_get_below(hctx->sched_tags,
+	    elevator_depth(q->elevator, bio, q->conf.nr_requests));
 }
 
 /*
@@ -517,17 +848,18 @@ merge(struct ctx *ctx, struct plug *plug, struct bio *bio, uint64_t now)
  * is noted as waiting.
  */
 static struct request *
-rq_get(struct ctx *ctx, struct plug *plug, struct cpu *cpu, uint64_t now)
+rq_get(struct ctx *ctx, struct plug *plug, const struct bio *bio,
+    struct cpu *cpu, uint64_t now)
 {
 	struct hctx *hctx = ctx->hctx;
-	int tag = tags_get(hctx->tags);
+	int tag = tag_get(hctx, bio);
 
 	if (tag < 0) {
 		if (plug != NULL)
 			plug_flush_blocked(plug, cpu, now);
 		/* noted before the last look: no wake-up is missed */
 		atomic_fetch_or(&hctx->waiters, UINT64_C(1) << cpu->id % 64);
-		tag = tags_get(hctx->tags);
+		tag = tag_get(hctx, bio);
 	}
 	return tag < 0 ? NULL : &hctx->rqs[tag];
 }
@@ -576,6 +908,13 @@ rq_submit(struct request *rq, struct plug *plug, struct cpu *cpu, uint64_t now)
 		plug = NULL;
 	if (plug == NULL) {
 		rq_insert(rq, cpu, now);
+		return;
+	}
+	if (q->conf.plug_mode == PLUG_CALL) {
+		struct request_list list = TAILQ_HEAD_INITIALIZER(list);
+
+		TAILQ_INSERT_TAIL(&list, rq, link);
+		insert_list(&list, cpu, now);
 		return;
 	}
 	if (!limited) {
@@ -647,6 +986,58 @@ next_piece(struct queue *q, struct ctx *ctx, struct bio *bio, struct cpu *cpu)
 	return piece;
 }
 
+/* The plug that bios of this queue gather in, or NULL (4.2). */
+static struct plug *
+plug_in_use(struct queue *q, struct plug *plug, struct cpu *cpu, uint64_t now)
+{
+	if (plug == NULL || q->conf.plug_mode == PLUG_EACH)
+		return NULL;
+	if (q->conf.plug_mode == PLUG_CALL)
+		plug_call(plug, q, cpu, now);
+	return plug;
+}
+
+/* The piece that waits for a tag, or NULL: none does. */
+static void
+set_waits(struct queue *q, struct bio *bio, struct bio *piece)
+{
+	if (bio->waits == NULL && piece != NULL)
+		atomic_fetch_add(&q->nr_waits, 1);
+	else if (bio->waits != NULL && piece == NULL)
+		atomic_fetch_sub(&q->nr_waits, 1);
+	bio->waits = piece;
+}
+
+void
+queue_drop(
+    struct queue *q, struct cpu *cpu, struct bio *bio, int error, uint64_t now)
+{
+	struct bio *piece = bio->waits;
+
+	set_waits(q, bio, NULL);
+	if (piece != NULL && piece != bio)
+		bio_endio(piece, error, cpu, now);
+	bio_endio(bio, error, cpu, now);
+}
+
+unsigned
+queue_plug_min(const struct queue *q)
+{
+	switch (q->conf.plug_mode) {
+	case PLUG_EACH: break;
+	case PLUG_CALL: return 1;
+	case PLUG_TASK: return q->profile->aio_plug_min;
+	}
+	return 0;
+}
+
+bool
+queue_plugs_alone(const struct queue *q, enum req_op op)
+{
+	return q->conf.plug_mode == PLUG_TASK && op == REQ_OP_WRITE &&
+	       q->profile->write_opens_plug;
+}
+
 int
 queue_submit(struct queue *q, struct cpu *cpu, struct plug *plug,
     struct bio *bio, uint64_t now)
@@ -656,8 +1047,17 @@ queue_submit(struct queue *q, struct cpu *cpu, struct plug *plug,
 	struct request *rq;
 	bool last;
 
-	if (piece == NULL && ends_at_once(q, bio, cpu, now))
-		return 0;
+	if (piece == NULL) {
+		bio->cpu = cpu;
+		if (ends_at_once(q, bio, cpu, now))
+			return 0;
+		if (queue_freezing(q)) {
+			if (plug != NULL)
+				plug_flush_blocked(plug, cpu, now);
+			return -EAGAIN;
+		}
+	}
+	plug = plug_in_use(q, plug, cpu, now);
 	do {
 		if (piece == NULL) {
 			piece = next_piece(q, ctx, bio, cpu);
@@ -670,12 +1070,10 @@ queue_submit(struct queue *q, struct cpu *cpu, struct plug *plug,
 				goto next;
 		}
 		last = piece == bio;
-		rq = rq_get(ctx, plug, cpu, now);
-		if (rq == NULL) {
-			bio->waits = piece;
+		rq = rq_get(ctx, plug, piece, cpu, now);
+		set_waits(q, bio, rq == NULL ? piece : NULL);
+		if (rq == NULL)
 			return -EAGAIN;
-		}
-		bio->waits = NULL;
 		rq_init(rq, ctx, piece, now);
 		if (q->conf.bio_based) {
 			rq_insert(rq, cpu, now);
@@ -697,7 +1095,11 @@ queue_tags_in_use(const struct queue *q)
 {
 	unsigned i, nr = 0;
 
-	for (i = 0; i < q->conf.nr_hw_queues; i++)
-		nr += tags_in_use(q->hctx[i]->tags);
+	for (i = 0; i < q->conf.nr_hw_queues; i++) {
+		const struct hctx *hctx = q->hctx[i];
+
+		nr += tags_in_use(
+		    hctx->sched_tags != NULL ? hctx->sched_tags : hctx->tags);
+	}
 	return nr;
 }

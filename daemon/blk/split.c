@@ -227,6 +227,29 @@ take_pages(struct taken *t, const struct bio *bio, const struct queue *q,
 	return true;
 }
 
+void
+bio_edge_segments(const struct bio *bio, const struct limits *lim,
+    uint64_t *front, uint64_t *back)
+{
+	struct bvec_iter it = { 0 };
+	struct bvec bv, prev = { 0 };
+
+	*front = *back = 0;
+	while (bio_next_bvec(bio, &it, &bv)) {
+		if (prev.len > 0 && *back + bv.len <= lim->max_segment_size &&
+		    bvec_phys_mergeable(lim, &prev, &bv)) {
+			*back += bv.len;
+		} else {
+			if (*front == 0)
+				*front = *back;
+			*back = bv.len;
+		}
+		prev = bv;
+	}
+	if (*front == 0)
+		*front = *back;
+}
+
 static uint64_t
 read_write_fits(const struct bio *bio, const struct queue *q, unsigned *nr_segs,
     enum split_cause *cause)

@@ -183,6 +183,18 @@ stat_split(struct ctx *ctx, enum split_cause cause)
 	add(&ctx->stat.splits[cause], 1);
 }
 
+void
+stat_merge_request(struct ctx *ctx, const struct request *next, uint64_t now)
+{
+	const struct queue *q = ctx->queue;
+
+	if ((next->rq_flags & RQF_IO_STAT) == 0)
+		return;
+	if (q->profile->request_merges_count)
+		stat_merge(ctx, next->op, now);
+	add(&ctx->stat.ended[rw_of(next->op)], 1);
+}
+
 /* How long the request took, in the profile's clock. */
 static uint64_t
 duration_ns(const struct request *rq, uint64_t now)

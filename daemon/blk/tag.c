@@ -7,6 +7,7 @@
 #include "blk/blk.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <stdlib.h>
 
 #define WORD_BITS 64u
@@ -50,8 +51,17 @@ usable(unsigned limit, unsigned i)
 int
 tags_get(struct tags *t)
 {
+	return tags_get_below(t, UINT_MAX);
+}
+
+int
+tags_get_below(struct tags *t, unsigned max)
+{
 	unsigned limit = atomic_load_explicit(&t->limit, memory_order_relaxed);
 	unsigned i;
+
+	if (limit > max)
+		limit = max;
 
 	for (i = 0; i * WORD_BITS < limit; i++) {
 		uint64_t mask = usable(limit, i);

@@ -21,6 +21,8 @@ struct call {
 	const char *command;
 	const char *name;      /* of a device; NULL: none given */
 	const char *attribute; /* NULL: none given */
+	const char *value;     /* the same */
+	struct disk *settles;  /* set: the answer comes when it has */
 };
 
 /* ---- answers */
@@ -150,6 +152,29 @@ run_get(struct call *call)
 		return fail(ENOENT, "%s: no such attribute", call->attribute);
 	return json_pack(
 	    "{s:b, s:o}", "ok", 1, "value", text_of(print_attr, &of));
+}
+
+static json_t *
+run_set(struct call *call)
+{
+	struct disk *d = find_disk(call);
+	char err[CTL_MAX_ERROR];
+	int ret;
+
+	if (d == NULL)
+		return fail(ENODEV, "%s: no such device", call->name);
+	if (call->attribute == NULL || call->value == NULL)
+		return fail(EINVAL, "set: \"%s\" is missing",
+		    call->attribute == NULL ? "attribute" : "value");
+	ret = disk_set(
+	    d, call->attribute, call->value, call->now, err, sizeof(err));
+	if (ret == -EINPROGRESS) {
+		call->settles = d;
+		return NULL;
+	}
+	if (ret != 0)
+		return fail(-ret, "%s: %s", d->name, err);
+	return json_pack("{s:b}", "ok", 1);
 }
 
 /* What stat_show() needs. */
@@ -303,6 +328,7 @@ static const struct command {
 } commands[] = {
 	{ "list", run_list, false },
 	{ "get", run_get, true },
+	{ "set", run_set, true },
 	{ "stat", run_stat, true },
 	{ "iostat", run_iostat, false },
 	{ "diskstats", run_diskstats, false },
@@ -341,8 +367,10 @@ string_of(json_t *request, const char *member, const char **bad)
 }
 
 static json_t *
-answer_object(const struct ctl *ctl, json_t *request, uint64_t now)
+answer_object(
+    const struct ctl *ctl, json_t *request, uint64_t now, struct disk **settles)
 {
+	json_t *answer;
 	const char *bad = NULL;
 	struct call call = {
 		.ctl = ctl,
@@ -350,17 +378,21 @@ answer_object(const struct ctl *ctl, json_t *request, uint64_t now)
 		.command = string_of(request, "command", &bad),
 		.name = string_of(request, "name", &bad),
 		.attribute = string_of(request, "attribute", &bad),
+		.value = string_of(request, "value", &bad),
 	};
 
 	if (bad != NULL)
 		return fail(EINVAL, "%s: not a string", bad);
 	if (call.command == NULL)
 		return fail(EINVAL, "a request without \"command\"");
-	return dispatch(&call);
+	answer = dispatch(&call);
+	*settles = call.settles;
+	return answer;
 }
 
 static json_t *
-answer_line(const struct ctl *ctl, const char *line, size_t len, uint64_t now)
+answer_line(const struct ctl *ctl, const char *line, size_t len, uint64_t now,
+    struct disk **settles)
 {
 	json_t *request, *answer;
 	json_error_t why;
@@ -374,17 +406,17 @@ answer_line(const struct ctl *ctl, const char *line, size_t len, uint64_t now)
 	if (request == NULL)
 		return fail(EINVAL, "not JSON: %s", why.text);
 	if (json_is_object(request))
-		answer = answer_object(ctl, request, now);
+		answer = answer_object(ctl, request, now, settles);
 	else
 		answer = fail(EINVAL, "not a JSON object");
 	json_decref(request);
 	return answer;
 }
 
-char *
-ctl_request(const struct ctl *ctl, const char *line, size_t len, uint64_t now)
+/* As a line; the object is given up. */
+static char *
+line_of(json_t *answer)
 {
-	json_t *answer = answer_line(ctl, line, len, now);
 	char *text, *out = NULL;
 
 	if (answer == NULL)
@@ -395,4 +427,20 @@ ctl_request(const struct ctl *ctl, const char *line, size_t len, uint64_t now)
 		out = NULL;
 	free(text);
 	return out;
+}
+
+char *
+ctl_request(const struct ctl *ctl, const char *line, size_t len, uint64_t now,
+    struct disk **settles)
+{
+	*settles = NULL;
+	return line_of(answer_line(ctl, line, len, now, settles));
+}
+
+char *
+ctl_settled(int error, const char *text)
+{
+	if (error != 0)
+		return line_of(fail(-error, "%s", text));
+	return line_of(json_pack("{s:b}", "ok", 1));
 }

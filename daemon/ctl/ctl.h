@@ -184,13 +184,20 @@ struct ctl {
 /*
  * Answer a request of `len` bytes (a newline at its end or not): one line of
  * JSON with its newline, which the caller frees.  A line longer than
- * CTL_MAX_LINE is refused.  NULL when out of memory.
+ * CTL_MAX_LINE is refused.  NULL when out of memory; or, with *settles set,
+ * when the change of that disk is under way (disk_set()): its answer is
+ * ctl_settled()'s.
  *
  *	{"command":"get","name":"nullb0","attribute":"size"}
  *	{"ok":true,"value":"256000"}
  *	{"ok":false,"errno":"ENODEV","error":"nullb7: no such device"}
  */
-char *
-ctl_request(const struct ctl *ctl, const char *line, size_t len, uint64_t now);
+char *ctl_request(const struct ctl *ctl, const char *line, size_t len,
+    uint64_t now, struct disk **settles);
+/*
+ * The answer to a request that *settles was set by: disk_settle() said `error`
+ * and, if that is not 0, `text`.  NULL when out of memory.
+ */
+char *ctl_settled(int error, const char *text);
 
 #endif

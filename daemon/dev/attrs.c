@@ -22,6 +22,11 @@ static const struct attr_group queue = {
 	.prefix = "queue/",
 };
 
+static const struct attr_group iosched = {
+	.title = "attributes of /sys/block/X/queue/iosched with mq-deadline",
+	.prefix = "queue/iosched/",
+};
+
 static const struct attr_group own = {
 	.title = "attributes that only nullbd has",
 	.prints_names = true,
@@ -47,6 +52,15 @@ static const struct attr_choice nomerges[] = {
 	{ "all", 0, "merges wherever the kernel does" },
 	{ "simple", 1, "only the cheap ones: no search in the scheduler" },
 	{ "off", 2, "merges nothing" },
+	{},
+};
+
+static const struct attr_choice plugs[] = {
+	{ "plug", PLUG_TASK, "a plug of the client's own (kernel 2.6.39 on)" },
+	{ "call", PLUG_CALL,
+	    "gathers on the queue, which is run once a call (2.6.33 to "
+	    "2.6.38)" },
+	{ "each", PLUG_EACH, "each I/O is started by itself (before 2.6.33)" },
 	{},
 };
 
@@ -131,6 +145,9 @@ show_fua(const void *conf, FILE *out)
 
 #define NULL_BLK(f) ATTR_FIELD(struct disk_conf, f), .group = &null_blk
 #define QUEUE(f)    ATTR_FIELD(struct disk_conf, f), .group = &queue
+#define IOSCHED(n, f)                                                  \
+	ATTR_NAMED(n, struct disk_conf, iosched.f), .group = &iosched, \
+						    .live = true
 #define OWN(f)      ATTR_FIELD(struct disk_conf, f), .group = &own
 #define SHOWN(n, f) .name = #n, .type = ATTR_SHOWN, .group = &queue, .show = f
 
@@ -178,14 +195,17 @@ const struct attr disk_attrs[] = {
 	{ NULL_BLK(power), .def = "1",
 	    .help = "on: the disk exists and is served" },
 
-	{ QUEUE(scheduler), .def = "none", ATTR_ROWS(elevators),
+	{ QUEUE(scheduler), .def = "none", ATTR_ROWS(elevators), .live = true,
 	    .check = scheduler_check, .help = "I/O scheduler" },
 	{ QUEUE(nomerges), .def = "0", .choices = nomerges, .max = 2,
-	    .help = "which merges are tried" },
-	{ QUEUE(nr_requests), .def = "0", .max = BLK_MAX_DEPTH,
-	    .help = "tags in use of a hardware queue, at least 4; 0 for all" },
+	    .live = true, .help = "which merges are tried" },
+	{ QUEUE(nr_requests), .def = "0", .max = BLK_MAX_DEPTH, .live = true,
+	    .help =
+		"requests of a hardware queue, at least 4: with the scheduler "
+		"none the tags in use, else up to 2048; 0 for all tags, or "
+		"twice as many (at most 256)" },
 	{ QUEUE(max_sectors_kb), .def = "0", .unit = &unit_kib,
-	    .max = UINT32_MAX / 2,
+	    .max = UINT32_MAX / 2, .live = true,
 	    .help = "largest request, from 4 to max_hw_sectors_kb; 0 for what "
 		    "the hardware takes, but at most 1280" },
 	{ QUEUE(max_segments), .def = "128", .min = 1, .max = UINT16_MAX,
@@ -206,7 +226,7 @@ const struct attr disk_attrs[] = {
 	    .help = "what the disk writes at once, a power of two; at least a "
 		    "blocksize" },
 	{ QUEUE(discard_max_bytes), .def = "4294966784", .unit = &unit_bytes,
-	    .max = DISCARD_MAX_BYTES,
+	    .max = DISCARD_MAX_BYTES, .live = true,
 	    .help = "largest discard, if there is discard; 0 for none" },
 	{ QUEUE(discard_granularity), .def = "0", .unit = &unit_bytes,
 	    .max = 1 << 30,
@@ -220,7 +240,7 @@ const struct attr disk_attrs[] = {
 	    .help =
 		"largest write-zeroes command; 0: zeros are written as data, "
 		"as null_blk has it" },
-	{ QUEUE(iostats), .def = "1", .help = "count I/O" },
+	{ QUEUE(iostats), .def = "1", .live = true, .help = "count I/O" },
 	{ SHOWN(logical_block_size, show_blocksize),
 	    .help = "smallest I/O: the blocksize" },
 	{ SHOWN(hw_sector_size, show_blocksize), .help = "the same" },
@@ -237,6 +257,29 @@ const struct attr disk_attrs[] = {
 	    .help = "is there a volatile cache" },
 	{ SHOWN(fua, show_fua), .help = "does FUA pass it by" },
 
+	{ IOSCHED("read_expire", read_expire_ms), .def = "500",
+	    .unit = &unit_msec, .max = INT32_MAX,
+	    .help = "how long a read waits until a batch begins with it" },
+	{ IOSCHED("write_expire", write_expire_ms), .def = "5000",
+	    .unit = &unit_msec, .max = INT32_MAX,
+	    .help = "the same for a write or a discard" },
+	{ IOSCHED("writes_starved", writes_starved), .def = "2",
+	    .max = INT32_MAX,
+	    .help = "batches of reads before one of writes, if both wait" },
+	{ IOSCHED("fifo_batch", fifo_batch), .def = "16", .max = INT32_MAX,
+	    .help = "requests of a batch" },
+	{ IOSCHED("front_merges", front_merges), .def = "1",
+	    .help = "look for a request that begins where an I/O ends" },
+	{ IOSCHED("async_depth", async_depth), .def = "0", .max = INT32_MAX,
+	    .help =
+		"requests that others than reads may take (kernel 6.1 on); 0 "
+		"for nr_requests" },
+	{ IOSCHED("prio_aging_expire", prio_aging_expire_ms), .def = "10000",
+	    .unit = &unit_msec, .max = INT32_MAX,
+	    .help =
+		"how long a request of a lower priority class waits for those "
+		"above (kernel 6.1 on)" },
+
 	{ OWN(kernel), .def = "6.12", ATTR_ROWS(profiles),
 	    .help = "whose block layer is simulated" },
 	{ OWN(multipage_bvec), .def = "auto", .choices = multipage, .max = 2,
@@ -244,6 +287,8 @@ const struct attr disk_attrs[] = {
 	{ OWN(page_order), .def = "0", .max = 9,
 	    .help = "the pages of a payload are contiguous in runs of "
 		    "2^page_order" },
+	{ OWN(plug), .def = "plug", .choices = plugs, .max = 2, .live = true,
+	    .help = "how the I/O of a batch gathers before it goes on" },
 	{ OWN(plug_nsec), .def = "0", .unit = &unit_ns,
 	    .help =
 		"how long a plug may stay open to gather more; 0: until what "

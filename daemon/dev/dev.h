@@ -200,11 +200,13 @@ struct disk_conf {
 	uint32_t max_discard_segments;
 	uint64_t write_zeroes_max_bytes;
 	bool iostats;
+	struct deadline_conf iosched; /* queue/iosched/: mq-deadline's */
 
 	/* our own */
 	const struct profile *kernel;
 	uint32_t multipage_bvec; /* 0, 1, or MULTIPAGE_AUTO */
 	uint32_t page_order;
+	uint32_t plug; /* enum plug_mode */
 	uint64_t plug_nsec;
 	uint64_t memory_limit; /* bytes; 0: none */
 	bool ro;
@@ -226,6 +228,7 @@ struct disk {
 	struct queue *queue; /* NULL while the power is off */
 	struct store *store; /* NULL: not memory-backed, or never powered */
 	uint64_t on_ns;      /* when the power came on */
+	struct disk_change *change; /* under way, or NULL */
 };
 
 /*
@@ -258,6 +261,24 @@ uint32_t disk_max_hw_sectors(const struct disk_conf *conf);
  * on: 0.
  */
 int disk_power_on(struct disk *d, uint64_t now, char *err, size_t errlen);
+
+#define DISK_SETTLE_NS 10000000000u /* then a change is given up */
+
+/*
+ * Set an attribute.  Off: as attr_set() does it.  On: only rows that are live,
+ * and all must fit together; the queue is frozen first, as the kernel does it,
+ * so -EINPROGRESS means that disk_settle()
+ * goes on with it; until then another set is refused with -EBUSY.  Else -errno
+ * with a sentence, and nothing has changed.  Any thread, one at a time.
+ */
+int disk_set(struct disk *d, const char *name, const char *value, uint64_t now,
+    char *err, size_t errlen);
+/*
+ * What disk_set() began, again and again while tasks close their plugs and
+ * requests end: 0, it is in force; -EINPROGRESS; or -EBUSY with a sentence:
+ * after DISK_SETTLE_NS requests were still in flight, and nothing has changed.
+ */
+int disk_settle(struct disk *d, uint64_t now, char *err, size_t errlen);
 
 /* What its attributes read as: in force while on, as set while off. */
 static inline const struct disk_conf *

@@ -194,6 +194,8 @@ static int
 check_tags(struct disk_conf *c, char *err, size_t errlen)
 {
 	uint32_t depth = min(c->hw_queue_depth, BLK_MAX_DEPTH);
+	bool sched = c->scheduler->ops != NULL;
+	uint32_t most = sched ? BLK_MAX_SCHED_RQ : depth;
 
 	if (c->queue_mode == NULL_Q_BIO) {
 		c->nr_requests = BIO_NR_REQUESTS;
@@ -205,13 +207,16 @@ check_tags(struct disk_conf *c, char *err, size_t errlen)
 		    "queue/scheduler: %s: allowed: none, as no_sched is set",
 		    c->scheduler->name);
 	if (c->nr_requests == 0)
-		c->nr_requests = depth;
-	c->nr_requests = max(c->nr_requests, min(MIN_NR_REQUESTS, depth));
-	if (c->nr_requests > depth)
+		c->nr_requests = sched ? 2 * min(depth, BLK_DEFAULT_RQ) : depth;
+	c->nr_requests = max(c->nr_requests, min(MIN_NR_REQUESTS, most));
+	if (c->nr_requests > most)
 		return refuse(err, errlen, -EINVAL,
 		    "queue/nr_requests: %" PRIu32
-		    ": allowed: at most hw_queue_depth (%" PRIu32 ")",
-		    c->nr_requests, depth);
+		    ": allowed: at most %s (%" PRIu32 ")",
+		    c->nr_requests, sched ? "MAX_SCHED_RQ" : "hw_queue_depth",
+		    most);
+	if (c->iosched.async_depth == 0)
+		c->iosched.async_depth = c->nr_requests;
 	return 0;
 }
 
@@ -252,6 +257,9 @@ fill_queue(const struct disk_conf *set, const struct disk_conf *c,
 		.nr_hw_queues = c->submit_queues,
 		.depth = min(c->hw_queue_depth, BLK_MAX_DEPTH),
 		.nr_requests = c->nr_requests,
+		.elevator = c->scheduler,
+		.deadline = c->iosched,
+		.plug_mode = c->plug,
 		.nomerges = c->nomerges,
 		.multipage = c->multipage_bvec == MULTIPAGE_AUTO
 				 ? c->kernel->multipage
@@ -259,8 +267,10 @@ fill_queue(const struct disk_conf *set, const struct disk_conf *c,
 		.bio_based = c->queue_mode == NULL_Q_BIO,
 		.iostats = c->iostats,
 	};
-	if (queue->bio_based)
+	if (queue->bio_based) {
 		queue->nr_requests = 0;
+		queue->elevator = NULL;
+	}
 	fill_limits(set, c, &queue->limits);
 }
 
@@ -284,6 +294,85 @@ disk_check(const struct disk_conf *set, unsigned nr_cpus,
 		ret = check_tags(conf, err, errlen);
 	if (ret == 0)
 		fill_queue(set, conf, queue);
+	return ret;
+}
+
+/* ---- a change while it is on */
+
+/* What it will be when the queue is empty. */
+struct disk_change {
+	struct disk_conf set; /* with the texts of d->set: none is live */
+	struct disk_conf conf;
+	struct queue_conf queue;
+	char what[96]; /* "queue/scheduler: \"mq-deadline\"", for messages */
+	uint64_t give_up_ns;
+};
+
+/* In force from now on. */
+static void
+take_over(struct disk *d)
+{
+	d->set = d->change->set;
+	d->conf = d->change->conf;
+	d->conf.power = true;
+}
+
+int
+disk_set(struct disk *d, const char *name, const char *value, uint64_t now,
+    char *err, size_t errlen)
+{
+	struct disk_change *c;
+	int ret;
+
+	if (d->queue == NULL)
+		return attr_set(
+		    disk_attrs, &d->set, name, value, false, err, errlen);
+	if (d->change != NULL)
+		return refuse(err, errlen, -EBUSY,
+		    "%s: another change is being made", name);
+	c = calloc(1, sizeof(*c));
+	if (c == NULL)
+		return refuse(err, errlen, -ENOMEM, "%s: no memory", name);
+	c->set = d->set;
+	ret = attr_set(disk_attrs, &c->set, name, value, true, err, errlen);
+	if (ret == 0)
+		ret = disk_check(&c->set, d->machine->nr_cpus, &c->conf,
+		    &c->queue, err, errlen);
+	if (ret != 0) {
+		free(c);
+		return ret;
+	}
+	snprintf(c->what, sizeof(c->what), "%.40s: \"%.40s\"", name, value);
+	c->give_up_ns = now + DISK_SETTLE_NS;
+	d->change = c;
+	queue_freeze(d->queue);
+	return -EINPROGRESS;
+}
+
+int
+disk_settle(struct disk *d, uint64_t now, char *err, size_t errlen)
+{
+	struct disk_change *c = d->change;
+	int ret = 0;
+
+	assert(c != NULL);
+	if (queue_frozen(d->queue)) {
+		ret = queue_update(d->queue, &c->queue);
+		if (ret == 0)
+			take_over(d);
+		else
+			refuse(err, errlen, ret, "%s: %s", c->what,
+			    strerror(-ret));
+	} else if (now < c->give_up_ns) {
+		return -EINPROGRESS;
+	} else {
+		ret = refuse(err, errlen, -EBUSY,
+		    "%s: requests have been in flight for %u s", c->what,
+		    (unsigned)(DISK_SETTLE_NS / 1000000000u));
+	}
+	queue_thaw(d->queue);
+	d->change = NULL;
+	free(c);
 	return ret;
 }
 
@@ -313,6 +402,7 @@ disk_free(struct disk *d)
 {
 	if (d == NULL)
 		return;
+	free(d->change);
 	queue_free(d->queue);
 	if (d->store != NULL)
 		store_free(d->store, &d->machine->cpu[0]);

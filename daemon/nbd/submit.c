@@ -39,7 +39,10 @@ may_go(struct nbd_session *s, const struct part *p)
 static int
 submit(struct nbd_session *s, struct part *p, uint64_t now)
 {
-	struct plug *plug = s->plug_open ? &s->plug : NULL;
+	bool alone =
+	    !s->plug_open && queue_plugs_alone(s->export->queue, p->bio.op);
+	struct plug *plug = s->plug_open || alone ? &s->plug : NULL;
+	int err;
 
 	if (!p->started) {
 		if (!may_go(s, p)) {
@@ -51,7 +54,10 @@ submit(struct nbd_session *s, struct part *p, uint64_t now)
 		p->started = true;
 		s->nr_started++;
 	}
-	return queue_submit(s->export->queue, s->cpu, plug, &p->bio, now);
+	err = queue_submit(s->export->queue, s->cpu, plug, &p->bio, now);
+	if (alone)
+		plug_flush(&s->plug, s->cpu, now);
+	return err;
 }
 
 /* Take the first off the list: its link is the block layer's while there. */
@@ -130,16 +136,18 @@ void
 submit_pending(struct nbd_session *s, bool more, uint64_t now)
 {
 	const struct nbd_export *e = s->export;
+	unsigned min = queue_plug_min(e->queue);
 	uint64_t wait = more ? NBD_PARTIAL_NSEC : 0;
 
 	if (wait < e->plug_nsec && !s->blocked && !s->closing && !s->eof &&
 	    !s->shutdown)
 		wait = e->plug_nsec;
+	if (min == 0 || queue_freezing(e->queue))
+		wait = 0;
 	if (s->plug_open && now >= s->plug_until)
 		close_plug(s, now);
 	if (!STAILQ_EMPTY(&s->pending) || !STAILQ_EMPTY(&s->zeroing)) {
-		if (!s->plug_open &&
-		    (wait > 0 || s->batch >= e->queue->profile->aio_plug_min)) {
+		if (!s->plug_open && min > 0 && (wait > 0 || s->batch >= min)) {
 			s->plug_open = true;
 			s->plug_since = now;
 		}
@@ -152,17 +160,8 @@ submit_pending(struct nbd_session *s, bool more, uint64_t now)
 	s->plug_until = s->plug_since + wait;
 	if (s->plug_until < wait)
 		s->plug_until = NBD_NEVER - 1; /* in 584 years */
-	if (now >= s->plug_until || s->plug.nr == 0 || s->stalled)
+	if (now >= s->plug_until || plug_is_empty(&s->plug) || s->stalled)
 		close_plug(s, now);
-}
-
-/* What the block layer has of it goes on; the rest ends here. */
-static void
-drop(struct nbd_session *s, struct bio *bio, uint64_t now)
-{
-	if (bio->waits != NULL && bio->waits != bio)
-		bio_endio(bio->waits, -ESHUTDOWN, s->cpu, now);
-	bio_endio(bio, -ESHUTDOWN, s->cpu, now);
 }
 
 void
@@ -182,7 +181,7 @@ submit_drop(struct nbd_session *s, uint64_t now)
 	}
 	while ((bio = STAILQ_FIRST(&s->pending)) != NULL) {
 		STAILQ_REMOVE_HEAD(&s->pending, link);
-		drop(s, bio, now);
+		queue_drop(s->export->queue, s->cpu, bio, -ESHUTDOWN, now);
 	}
 	if (s->plug_open)
 		close_plug(s, now);

@@ -61,7 +61,9 @@ teardown(void **state)
 static json_t *
 ask(const char *request)
 {
-	char *line = ctl_request(&ctl, request, strlen(request), NOW_NS);
+	struct disk *settles;
+	char *line =
+	    ctl_request(&ctl, request, strlen(request), NOW_NS, &settles);
 	json_t *answer;
 
 	assert_non_null(line);
@@ -248,6 +250,7 @@ refuses_with_a_name_and_a_sentence(void **state)
 static void
 trusts_no_request(void **state)
 {
+	struct disk *settles;
 	static const char *bad[] = { "", "\n", "{", "[]", "null", "1", "\"a\"",
 		"{}", "{\"command\":1}", "{\"command\":null}",
 		"{\"command\":\"get\",\"name\":[]}",
@@ -270,7 +273,7 @@ trusts_no_request(void **state)
 	assert_refused(deep, "EINVAL", NULL);
 	free(deep);
 	/* what is echoed is escaped */
-	line = ctl_request(&ctl, quoted, strlen(quoted), 0);
+	line = ctl_request(&ctl, quoted, strlen(quoted), 0, &settles);
 	assert_string_equal(line,
 	    "{\"ok\":false,\"errno\":\"EINVAL\",\"error\":\"a\\n\\\"b: no such "
 	    "command\"}\n");
