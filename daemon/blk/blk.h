@@ -61,6 +61,8 @@ struct machine;
 struct plug;
 struct queue;
 struct request;
+struct trace;
+struct trace_ring;
 
 enum req_op {
 	REQ_OP_READ,
@@ -468,6 +470,7 @@ struct queue {
 	atomic_bool freezing;      /* no bio comes in any more */
 	uint64_t freeze_stamp;     /* of machine->epoch */
 	_Atomic unsigned nr_waits; /* bios that queue_submit() holds half of */
+	struct trace *trace;       /* who fetches what they tell (trace.c) */
 };
 
 /* Counters of one cpu; written by it, read by anyone (stat.c). */
@@ -495,6 +498,7 @@ struct ctx {
 	struct queue *queue;
 	struct cpu *cpu;
 	struct hctx *hctx;
+	_Atomic(struct trace_ring *) ring; /* NULL: nobody traces */
 	_Alignas(64) struct ctx_stat stat;
 	_Alignas(
 	    64) pthread_mutex_t lock; /* of the list: any cpu takes from it */
@@ -893,20 +897,63 @@ uint64_t trace_dropped(const struct queue *q);
 /* for queue_new(), queue_free() */
 int trace_new(struct queue *q);
 void trace_free(struct queue *q);
+
+static inline bool
+trace_is_on(const struct ctx *ctx)
+{
+	const struct trace_ring *ring =
+	    atomic_load_explicit(&ctx->ring, memory_order_relaxed);
+
+	return __builtin_expect(ring != NULL, 0);
+}
+
+/* What the hooks below do while somebody traces. */
+void trace_put_bio(struct ctx *ctx, enum trace_action action,
+    const struct bio *bio, uint64_t now);
+void trace_put_split(struct ctx *ctx, const struct bio *piece,
+    const struct bio *rest, uint64_t now);
+void trace_put_rq(struct ctx *ctx, enum trace_action action,
+    const struct request *rq, uint64_t now);
+void trace_put_plug(struct ctx *ctx, enum trace_action action,
+    const struct request *rq, unsigned nr, uint64_t now);
+
 /*
  * for the block layer: on the thread of ctx's cpu, where it happens.  They
  * cost a load and a branch while nobody traces.
  */
-void trace_bio(struct ctx *ctx, enum trace_action action, const struct bio *bio,
-    uint64_t now);
+static inline void
+trace_bio(struct ctx *ctx, enum trace_action action, const struct bio *bio,
+    uint64_t now)
+{
+	if (trace_is_on(ctx))
+		trace_put_bio(ctx, action, bio, now);
+}
+
 /* `piece` is the head, `rest` what it was split off */
-void trace_split(struct ctx *ctx, const struct bio *piece,
-    const struct bio *rest, uint64_t now);
-void trace_rq(struct ctx *ctx, enum trace_action action,
-    const struct request *rq, uint64_t now);
+static inline void
+trace_split(struct ctx *ctx, const struct bio *piece, const struct bio *rest,
+    uint64_t now)
+{
+	if (trace_is_on(ctx))
+		trace_put_split(ctx, piece, rest, now);
+}
+
+static inline void
+trace_rq(struct ctx *ctx, enum trace_action action, const struct request *rq,
+    uint64_t now)
+{
+	if (trace_is_on(ctx))
+		trace_put_rq(ctx, action, rq, now);
+}
+
 /* P (nr 0), U and T, of the task whose request `rq` is */
-void trace_plug(struct ctx *ctx, enum trace_action action,
-    const struct request *rq, unsigned nr, uint64_t now);
+static inline void
+trace_plug(struct ctx *ctx, enum trace_action action, const struct request *rq,
+    unsigned nr, uint64_t now)
+{
+	if (trace_is_on(ctx))
+		trace_put_plug(ctx, action, rq, nr, now);
+}
 
 /* ----------------------------------------------------------------- cpu.c */
 

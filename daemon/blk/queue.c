@@ -173,6 +173,8 @@ queue_new(struct queue **out, struct machine *m, const struct queue_ops *ops,
 	for (i = 0; i < m->nr_cpus; i++)
 		if ((q->ctx[i] = ctx_new(q, i)) == NULL)
 			goto fail;
+	if (trace_new(q) != 0)
+		goto fail;
 	*out = q;
 	return 0;
 fail:
@@ -187,6 +189,7 @@ queue_free(struct queue *q)
 
 	if (q == NULL)
 		return;
+	trace_free(q);
 	for (i = 0; q->ctx != NULL && i < q->machine->nr_cpus; i++) {
 		if (q->ctx[i] == NULL)
 			continue;
