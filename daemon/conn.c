@@ -127,6 +127,15 @@ stop_watchers(struct conn *c)
 		ev_timer_stop(c->loop->ev, &c->handshake);
 }
 
+/* 0 is nobody, also when the numbers begin anew. */
+static unsigned
+new_id(struct daemon *d)
+{
+	if (++d->next_conn_id == 0)
+		d->next_conn_id = 1;
+	return d->next_conn_id;
+}
+
 void
 conn_new(struct loop *main_loop, int fd, const struct sockaddr *peer)
 {
@@ -138,7 +147,7 @@ conn_new(struct loop *main_loop, int fd, const struct sockaddr *peer)
 		goto fail;
 	c->loop = main_loop;
 	c->fd = fd;
-	c->id = ++d->next_conn_id;
+	c->id = new_id(d);
 	c->next = NBD_NEVER;
 	peer_name(c->peer, sizeof(c->peer), peer);
 	if (peer->sa_family != AF_UNIX) {
@@ -149,6 +158,7 @@ conn_new(struct loop *main_loop, int fd, const struct sockaddr *peer)
 	c->session = nbd_session_new(&d->host, on_session_wake, c);
 	if (c->session == NULL)
 		goto fail;
+	nbd_set_task(c->session, c->id);
 	log_debug("conn %u: from %s", c->id, c->peer);
 	atomic_fetch_add(&d->nr_conns, 1);
 	atomic_fetch_add(&main_loop->nr_conns, 1);

@@ -117,7 +117,7 @@ struct conn {
 	struct loop *loop;
 	struct nbd_session *session;
 	int fd;
-	unsigned id; /* for the log */
+	unsigned id; /* for the log and traces; not 0 */
 	char peer[64];
 	ev_io rd, wr;
 	ev_timer handshake;     /* on the main loop only */

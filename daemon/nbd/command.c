@@ -108,6 +108,7 @@ part_init(struct part *p, struct command *c, enum req_op op, uint64_t pos)
 	struct bvec *bv = p->table != NULL ? p->table->bv : NULL;
 
 	bio_init(&p->bio, op, pos, bv, BIO_MAX_VECS);
+	p->bio.task = c->session->task;
 	p->bio.end_io = part_end;
 	p->bio.priv = c;
 	if ((c->flags & NBD_CMD_FLAG_FUA) != 0 && op != REQ_OP_READ &&

@@ -79,6 +79,12 @@ struct nbd_session;
 struct nbd_session *nbd_session_new(
     const struct nbd_host *host, void (*wake)(void *arg), void *arg);
 
+/*
+ * Who it is in traces: its bios' task, 0 if nobody says so.  Before the first
+ * nbd_got().
+ */
+void nbd_set_task(struct nbd_session *s, uint32_t task);
+
 /* Nothing of it is in flight (nbd_in_flight() is 0).  NULL is fine. */
 void nbd_session_free(struct nbd_session *s);
 

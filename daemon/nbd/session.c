@@ -55,6 +55,12 @@ nbd_session_new(const struct nbd_host *host, void (*wake)(void *arg), void *arg)
 	return s;
 }
 
+void
+nbd_set_task(struct nbd_session *s, uint32_t task)
+{
+	s->task = task;
+}
+
 static void
 in_drop(struct nbd_session *s)
 {

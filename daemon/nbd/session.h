@@ -205,9 +205,10 @@ struct nbd_session {
 	struct cpu *cpu; /* NULL until it is attached */
 	struct nbd_pool *pool;
 	enum phase phase;
-	bool aborted; /* nothing is answered any more */
-	bool closing; /* ABORT or DISC came: what follows is ignored */
-	bool eof;     /* nothing will come */
+	uint32_t task; /* of its bios */
+	bool aborted;  /* nothing is answered any more */
+	bool closing;  /* ABORT or DISC came: what follows is ignored */
+	bool eof;      /* nothing will come */
 	bool shutdown;
 	bool agreed;    /* the client knows the block sizes (N88) */
 	bool blocked;   /* a limit keeps input from being looked at */

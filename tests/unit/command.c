@@ -558,6 +558,28 @@ test_layouts_are_apart(void **state)
 	}
 }
 
+static void
+test_task(void **state)
+{
+	struct client *c = client_new(NULL);
+	struct bytes b = { 0 };
+	struct request *rq;
+
+	(void)state;
+	nbd_set_task(c->session, 42);
+	client_go(c, false);
+	c->fake.end = FAKE_HELD;
+	add_request(&b, NBD_CMD_READ, 0, 1, 0, 512);
+	add_write(&b, 2, 1 << 20, 16384, 'x');
+	add_request(&b, NBD_CMD_TRIM, 0, 3, 1 << 21, 4096);
+	client_send(c, &b);
+	assert_int_equal(c->fake.nr_held, 3);
+	TAILQ_FOREACH(rq, &c->fake.held, link)
+		assert_int_equal(STAILQ_FIRST(&rq->bios)->task, 42);
+	fake_release(c, UINT32_MAX);
+	client_free(c);
+}
+
 #define CASE(sentence, function)                     \
 	{                                            \
 		sentence, function, NULL, NULL, NULL \
@@ -608,6 +630,7 @@ main(void)
 		     "(T11)",
 		    test_huge_page),
 		CASE("keeps payloads physically apart", test_layouts_are_apart),
+		CASE("says in each bio whose it is", test_task),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
