@@ -170,6 +170,61 @@ void fio_line(const char *name, const struct sample *from,
 struct json_t *sample_pack(const struct sample *s);
 int sample_unpack(struct json_t *json, struct sample *out);
 
+/* ------------------------------------------------------------ blktrace.c */
+
+#define BLKTRACE_MAJOR     259u  /* of our devices: blkext, anybody's */
+#define BLKTRACE_MAX_CPUS  1024u /* in a trace that is read */
+#define BLKTRACE_MAX_EVENT 128u  /* bytes that an event takes at most */
+#define BLKTRACE_MAX_TEXT  200u  /* bytes of a message */
+#define BLKTRACE_TASKS     1024u
+
+struct blktrace_record;
+
+/* Makes blktrace records of events. */
+struct blktrace {
+	uint32_t device;
+	unsigned nr_cpus;
+	uint32_t *sequence; /* by cpu: the last one's */
+	/* Who was introduced, by task modulo; more of them are so again. */
+	uint64_t introduced[BLKTRACE_TASKS];
+};
+
+/* 0 or -ENOMEM. */
+int blktrace_init(
+    struct blktrace *b, unsigned major, unsigned minor, unsigned nr_cpus);
+void blktrace_fini(struct blktrace *b);
+
+/*
+ * The record of an event; before the first one of a task a note, which calls
+ * task N "conn N".  Returns the bytes used of out[BLKTRACE_MAX_EVENT].
+ */
+size_t
+blktrace_event(struct blktrace *b, const struct trace_event *e, char *out);
+/* A message, clipped to BLKTRACE_MAX_TEXT; out[] is that much larger. */
+size_t blktrace_message(
+    struct blktrace *b, unsigned cpu, uint64_t ns, const char *text, char *out);
+
+/* Is a record that was read one of ours: magic, version, a cpu in range? */
+bool blktrace_valid(const struct blktrace_record *r);
+
+/* A trace as blktrace writes it: BASE.blktrace.CPU, a file each cpu. */
+struct tracefile;
+/*
+ * Make all of the files, also those that stay empty: blkparse(1) stops at the
+ * first that is missing.  For the same reason files of more cpus that an
+ * earlier trace has left are removed.  NULL with a sentence in err: one cannot
+ * be made, or another trace is writing to it.
+ */
+struct tracefile *
+tracefile_new(const char *base, unsigned nr_cpus, char *err, size_t errlen);
+/* Records of one cpu (less than nr_cpus), buffered.  0 or -errno. */
+int tracefile_write(
+    struct tracefile *t, unsigned cpu, const void *data, size_t len);
+/* All that was written is in the files.  0 or -errno. */
+int tracefile_flush(struct tracefile *t);
+/* NULL is fine. */
+void tracefile_free(struct tracefile *t);
+
 /* ------------------------------------------------------------- control.c */
 
 #define CTL_MAX_LINE 65536u /* bytes of a request, with its newline */
