@@ -386,7 +386,6 @@ struct request {
 	int error;        /* 0 or -errno */
 	uint8_t flush_steps; /* behind it: flush.c */
 	uint64_t start_ns;   /* set up */
-	uint64_t issue_ns;   /* given to the driver */
 	uint64_t delay_ns;   /* rq_complete_after() */
 	union {
 		struct heap_node due; /* in cpu->deadlines */

@@ -329,8 +329,10 @@ insert_merge(struct elevator *e, struct request *rq, struct cpu *cpu,
 }
 
 static void
-insert(struct elevator *e, struct request *rq, uint64_t now)
+insert(
+    struct elevator *e, struct request *rq, const struct cpu *cpu, uint64_t now)
 {
+	trace_rq(e->queue->ctx[cpu->id], TRACE_INSERT, rq, now);
 	rq->rq_flags |= RQF_ELV;
 	e->ops->add(e->data, rq, now);
 	atomic_fetch_add(&e->nr_queued, 1);
@@ -352,7 +354,7 @@ elevator_insert(struct elevator *e, struct request_list *list, struct cpu *cpu,
 	while ((rq = TAILQ_FIRST(list)) != NULL) {
 		TAILQ_REMOVE(list, rq, link);
 		if (!insert_merge(e, rq, cpu, now, &absorbed))
-			insert(e, rq, now);
+			insert(e, rq, cpu, now);
 	}
 	pthread_mutex_unlock(&e->lock);
 	free_absorbed(e, &absorbed, cpu);

@@ -147,11 +147,13 @@ enum merge_result
 rq_attempt_merge(
     struct request *rq, struct bio *bio, struct ctx *ctx, uint64_t now)
 {
+	enum merge how;
 	bool merged = false;
 
 	if (!rq_merge_ok(rq, bio))
 		return MERGE_NONE;
-	switch (rq_try_merge(rq, bio)) {
+	how = rq_try_merge(rq, bio);
+	switch (how) {
 	case NO_MERGE: return MERGE_NONE;
 	case BACK_MERGE: merged = back_merge(rq, bio); break;
 	case FRONT_MERGE: merged = front_merge(rq, bio); break;
@@ -159,6 +161,10 @@ rq_attempt_merge(
 	}
 	if (!merged)
 		return MERGE_FAILED;
+	if (how != DISCARD_MERGE) /* which the kernel does not trace */
+		trace_bio(ctx,
+		    how == BACK_MERGE ? TRACE_BACKMERGE : TRACE_FRONTMERGE, bio,
+		    now);
 	rq->bytes += bio->bytes;
 	rq->prio = better_prio(rq->prio, bio->prio);
 	if (rq->rq_flags & RQF_IO_STAT)
@@ -237,6 +243,8 @@ rq_merge_next(
 	if (segs > max)
 		return false;
 	rq->nr_segs = segs;
+	if (q->profile->request_merges_count)
+		trace_rq(q->ctx[cpu->id], TRACE_BACKMERGE, next, now);
 	STAILQ_CONCAT(&rq->bios, &next->bios);
 	rq->bytes += next->bytes;
 	rq->prio = better_prio(rq->prio, next->prio);

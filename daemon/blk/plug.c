@@ -188,6 +188,21 @@ requests_take_group(struct request_list *from, struct request_list *group)
 	}
 }
 
+/* Those of one hardware queue, in order. */
+static void
+hand_on(struct request_list *list, struct cpu *cpu, uint64_t now, bool blocked)
+{
+	const struct request *rq, *first = TAILQ_FIRST(list);
+	struct ctx *ctx = first->hctx->queue->ctx[cpu->id];
+	unsigned nr = 0;
+
+	TAILQ_FOREACH(rq, list, link)
+		nr++;
+	trace_plug(
+	    ctx, blocked ? TRACE_UNPLUG_TIMER : TRACE_UNPLUG, first, nr, now);
+	queue_issue_list(list, cpu, now);
+}
+
 /*
  * blk_mq_flush_plug_list().  `blocked`: the task goes to sleep for a tag, so
  * the requests take the way of a worker and keep their order (4.1).
@@ -213,14 +228,14 @@ flush(struct plug *plug, struct cpu *cpu, uint64_t now, bool blocked)
 		if (p->plug_order == PLUG_NEWEST_FIRST && !blocked &&
 		    TAILQ_FIRST(&list)->hctx->queue->elevator == NULL)
 			list_reverse(&list);
-		queue_issue_list(&list, cpu, now);
+		hand_on(&list, cpu, now, blocked);
 		return;
 	}
 	while (!TAILQ_EMPTY(&list)) {
 		struct request_list group = TAILQ_HEAD_INITIALIZER(group);
 
 		requests_take_group(&list, &group);
-		queue_issue_list(&group, cpu, now);
+		hand_on(&group, cpu, now, blocked);
 	}
 }
 
@@ -244,6 +259,9 @@ plug_add(struct plug *plug, struct request *rq, struct cpu *cpu, uint64_t now)
 
 	if (is_full(plug, rq->hctx->queue))
 		flush(plug, cpu, now, false);
+	if (plug->nr == 0)
+		trace_plug(
+		    rq->hctx->queue->ctx[cpu->id], TRACE_PLUG, rq, 0, now);
 	last = newest(plug);
 	if (last != NULL && last->hctx->queue != rq->hctx->queue)
 		plug->multiple_queues = true;

@@ -385,6 +385,7 @@ rq_end(struct request *rq, struct cpu *cpu, uint64_t now)
 
 	assert(rq->ctx->cpu == cpu);
 	if (rq->rq_flags & (RQF_FLUSH | RQF_FLUSH_SEQ)) {
+		trace_rq(rq->ctx, TRACE_COMPLETE, rq, now);
 		driver_tag_put(rq);
 		if (rq->rq_flags & RQF_FLUSH)
 			flush_end(rq, cpu, now);
@@ -400,6 +401,7 @@ rq_end(struct request *rq, struct cpu *cpu, uint64_t now)
 		    RQF_STARTED)
 			stat_unissue(rq, cpu);
 	}
+	trace_rq(rq->ctx, TRACE_COMPLETE, rq, now);
 	STAILQ_CONCAT(&bios, &rq->bios);
 	if (rq->rq_flags & RQF_ELV)
 		elevator_finish(hctx->queue->elevator, rq);
@@ -475,6 +477,7 @@ static int
 issue(struct request *rq, struct cpu *cpu, uint64_t now)
 {
 	struct hctx *hctx = rq->hctx;
+	struct ctx *ctx = hctx->queue->ctx[cpu->id];
 	bool stat = rq->rq_flags & RQF_IO_STAT;
 	int err;
 
@@ -483,14 +486,15 @@ issue(struct request *rq, struct cpu *cpu, uint64_t now)
 		return -EBUSY;
 	}
 	rq->rq_flags |= RQF_STARTED;
-	rq->issue_ns = now;
 	if (stat)
 		stat_issue(rq, cpu);
+	trace_rq(ctx, TRACE_ISSUE, rq, now);
 	err = hctx->queue->ops->queue_rq(rq, cpu, now);
 	update_busy(hctx, err != 0);
 	if (err == 0)
 		return 0; /* it may have ended: rq is the driver's */
 	assert(err == -EBUSY);
+	trace_rq(ctx, TRACE_REQUEUE, rq, now);
 	driver_tag_put(rq);
 	rq->rq_flags &= (uint16_t)~RQF_STARTED;
 	if (stat)
@@ -518,8 +522,10 @@ dispatch_insert(struct hctx *hctx, struct request *rq)
 
 /* blk_mq_insert_requests(): to the end of the software queue. */
 static void
-ctx_insert(struct ctx *ctx, struct request *rq)
+ctx_insert(
+    struct ctx *ctx, struct request *rq, const struct cpu *cpu, uint64_t now)
 {
+	trace_rq(ctx->queue->ctx[cpu->id], TRACE_INSERT, rq, now);
 	pthread_mutex_lock(&ctx->lock);
 	TAILQ_INSERT_TAIL(&ctx->list, rq, link);
 	atomic_fetch_add(&ctx->nr_queued, 1);
@@ -733,7 +739,7 @@ issue_list(struct request_list *list, struct cpu *cpu, uint64_t now)
 		return;
 	while ((rq = TAILQ_FIRST(list)) != NULL) {
 		TAILQ_REMOVE(list, rq, link);
-		ctx_insert(rq->ctx, rq);
+		ctx_insert(rq->ctx, rq, cpu, now);
 	}
 	hctx_run(hctx, cpu, now);
 }
@@ -751,7 +757,7 @@ insert_list(struct request_list *list, struct cpu *cpu, uint64_t now)
 	}
 	while ((rq = TAILQ_FIRST(list)) != NULL) {
 		TAILQ_REMOVE(list, rq, link);
-		ctx_insert(rq->ctx, rq);
+		ctx_insert(rq->ctx, rq, cpu, now);
 	}
 }
 
@@ -895,6 +901,19 @@ plugs_limited(const struct queue *q)
 	return q->profile->plug_limited == PLUG_LIMITED;
 }
 
+/* A bio that comes alone has a plug to itself, which only a trace shows. */
+static void
+trace_own_plug(const struct request *rq, const struct cpu *cpu, uint64_t now)
+{
+	const struct queue *q = rq->hctx->queue;
+	struct ctx *ctx = q->ctx[cpu->id];
+
+	if (!q->profile->bio_opens_plug || q->conf.plug_mode != PLUG_TASK)
+		return;
+	trace_plug(ctx, TRACE_PLUG, rq, 0, now);
+	trace_plug(ctx, TRACE_UNPLUG, rq, 1, now);
+}
+
 /* A request that merged with nothing: into the plug, or on its way. */
 static void
 rq_submit(struct request *rq, struct plug *plug, struct cpu *cpu, uint64_t now)
@@ -910,6 +929,7 @@ rq_submit(struct request *rq, struct plug *plug, struct cpu *cpu, uint64_t now)
 	if ((flush && !p->plug_takes_fua) || (limited && q->conf.nomerges == 2))
 		plug = NULL;
 	if (plug == NULL) {
+		trace_own_plug(rq, cpu, now);
 		rq_insert(rq, cpu, now);
 		return;
 	}
@@ -969,7 +989,8 @@ ends_at_once(struct queue *q, struct bio *bio, struct cpu *cpu, uint64_t now)
  * NULL: out of memory.
  */
 static struct bio *
-next_piece(struct queue *q, struct ctx *ctx, struct bio *bio, struct cpu *cpu)
+next_piece(struct queue *q, struct ctx *ctx, struct bio *bio, struct cpu *cpu,
+    uint64_t now)
 {
 	enum split_cause cause;
 	struct bio *piece = bio;
@@ -984,6 +1005,7 @@ next_piece(struct queue *q, struct ctx *ctx, struct bio *bio, struct cpu *cpu)
 		if (piece == NULL)
 			return NULL;
 		stat_split(ctx, cause);
+		trace_split(ctx, piece, bio, now);
 	}
 	piece->nr_segs = nr_segs;
 	return piece;
@@ -1059,11 +1081,12 @@ queue_submit(struct queue *q, struct cpu *cpu, struct plug *plug,
 				plug_flush_blocked(plug, cpu, now);
 			return -EAGAIN;
 		}
+		trace_bio(ctx, TRACE_QUEUE, bio, now);
 	}
 	plug = plug_in_use(q, plug, cpu, now);
 	do {
 		if (piece == NULL) {
-			piece = next_piece(q, ctx, bio, cpu);
+			piece = next_piece(q, ctx, bio, cpu, now);
 			if (piece == NULL) {
 				bio_endio(bio, -ENOMEM, cpu, now);
 				return 0;
@@ -1078,6 +1101,7 @@ queue_submit(struct queue *q, struct cpu *cpu, struct plug *plug,
 		if (rq == NULL)
 			return -EAGAIN;
 		rq_init(rq, ctx, piece, now);
+		trace_bio(ctx, TRACE_GETRQ, piece, now);
 		if (q->conf.bio_based) {
 			rq_insert(rq, cpu, now);
 		} else {
