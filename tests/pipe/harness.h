@@ -168,6 +168,14 @@ h_conf(const struct profile *profile)
 		.depth = 256,
 		.multipage = profile->multipage,
 		.iostats = true,
+		.deadline = {
+			.read_expire_ms = 500,
+			.write_expire_ms = 5000,
+			.prio_aging_expire_ms = 10000,
+			.writes_starved = 2,
+			.fifo_batch = 16,
+			.front_merges = true,
+		},
 	};
 
 	limits_init(&conf.limits);

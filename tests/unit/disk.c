@@ -378,6 +378,102 @@ keeps_what_was_set_apart_from_what_is_in_force(void **state)
 	disk_free(NULL);
 }
 
+/* Change it while it is on: 0 or -errno once it has settled. */
+static int
+change(struct disk *d, const char *name, const char *value)
+{
+	int ret = disk_set(d, name, value, 100, err, sizeof(err));
+
+	return ret == -EINPROGRESS ? disk_settle(d, 101, err, sizeof(err))
+				   : ret;
+}
+
+static void
+changes_what_is_live_while_it_is_on(void **state)
+{
+	struct disk *d = disk_on("description=stays");
+
+	(void)state;
+	assert_int_equal(change(d, "scheduler", "mq-deadline"), 0);
+	assert_string_equal(get(d, "scheduler"), "mq-deadline");
+	assert_string_equal(get(d, "nr_requests"), "128");
+	assert_string_equal(get(d, "async_depth"), "128");
+	assert_non_null(d->queue->elevator);
+	assert_int_equal(change(d, "nr_requests", "2048"), 0);
+	assert_int_equal(d->queue->conf.nr_requests, 2048);
+	assert_int_equal(change(d, "nr_requests", "2049"), -EINVAL);
+	assert_int_equal(change(d, "iosched/fifo_batch", "3"), 0);
+	assert_int_equal(d->queue->conf.deadline.fifo_batch, 3);
+	assert_int_equal(change(d, "nr_requests", "0"), 0);
+	assert_int_equal(change(d, "scheduler", "none"), 0);
+	assert_null(d->queue->elevator);
+	assert_string_equal(get(d, "nr_requests"), "64");
+	assert_int_equal(change(d, "nomerges", "2"), 0);
+	assert_int_equal(d->queue->conf.nomerges, 2);
+	assert_int_equal(change(d, "max_sectors_kb", "64"), 0);
+	assert_int_equal(d->queue->limits.max_sectors, 128);
+	assert_int_equal(change(d, "plug", "call"), 0);
+	assert_int_equal(d->queue->conf.plug_mode, PLUG_CALL);
+	assert_int_equal(change(d, "irqmode", "0"), -EBUSY);
+	assert_int_equal(change(d, "scheduler", "bfq"), -EINVAL);
+	assert_int_equal(change(d, "nope", "0"), -ENOENT);
+	assert_string_equal(d->conf.description, "stays");
+	assert_true(d->conf.power);
+	disk_free(d);
+}
+
+static void
+end_io(struct bio *bio, struct cpu *cpu, uint64_t now)
+{
+	(void)now;
+	bio_release(bio, cpu);
+	*(bool *)bio->priv = true;
+}
+
+static void
+gives_a_change_up_when_requests_do_not_end(void **state)
+{
+	struct disk *d = disk_on("irqmode=2 completion_nsec=60000000000");
+	struct cpu *cpu = &machine->cpu[0];
+	bool ended = false;
+	struct bio bio;
+
+	(void)state;
+	bio_init(&bio, REQ_OP_READ, 0, NULL, 0);
+	bio_add(&bio, true, 4096, NULL, 4096);
+	bio.end_io = end_io;
+	bio.priv = &ended;
+	assert_int_equal(queue_submit(d->queue, cpu, NULL, &bio, 1000), 0);
+	cpu_run(cpu, 1000);
+	assert_int_equal(
+	    disk_set(d, "nomerges", "1", 2000, err, sizeof(err)), -EINPROGRESS);
+	assert_int_equal(
+	    disk_set(d, "nomerges", "2", 2000, err, sizeof(err)), -EBUSY);
+	assert_int_equal(disk_settle(d, 3000, err, sizeof(err)), -EINPROGRESS);
+	assert_int_equal(
+	    disk_settle(d, 2000 + DISK_SETTLE_NS, err, sizeof(err)), -EBUSY);
+	assert_string_equal(
+	    err, "nomerges: \"1\": requests have been in flight for 10 s");
+	assert_string_equal(get(d, "nomerges"), "0");
+	/* the device goes on, and a change works when it is idle */
+	cpu_expire(cpu, 0, 4000);
+	assert_true(ended);
+	assert_int_equal(change(d, "nomerges", "1"), 0);
+	assert_string_equal(get(d, "nomerges"), "1");
+	disk_free(d);
+}
+
+/* A change takes the settings over with the texts they have. */
+static void
+no_live_attribute_is_a_text(void **state)
+{
+	(void)state;
+	for (const struct attr *a = disk_attrs; a->name != NULL; a++)
+		if (a->live)
+			assert_true(
+			    a->type != ATTR_TEXT && a->type != ATTR_LIST);
+}
+
 int
 main(void)
 {
@@ -394,6 +490,9 @@ main(void)
 		cmocka_unit_test(serves_any_size_in_whole_blocks),
 		cmocka_unit_test(
 		    keeps_what_was_set_apart_from_what_is_in_force),
+		cmocka_unit_test(changes_what_is_live_while_it_is_on),
+		cmocka_unit_test(gives_a_change_up_when_requests_do_not_end),
+		cmocka_unit_test(no_live_attribute_is_a_text),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -55,6 +55,20 @@ keeps_to_the_limit_that_nr_requests_sets(void **state)
 	tags_free(t);
 }
 
+static void
+keeps_some_tags_for_others(void **state)
+{
+	struct tags *t = tags_new(128);
+	unsigned i;
+
+	(void)state; /* async_depth */
+	for (i = 0; i < 5; i++)
+		assert_in_range(tags_get_below(t, 5), 0, 4);
+	assert_int_equal(tags_get_below(t, 5), -1);
+	assert_int_equal(tags_get(t), 5);
+	tags_free(t);
+}
+
 #define THREADS 4
 #define ROUNDS  20000
 
@@ -103,6 +117,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(hands_out_each_tag_once),
 		cmocka_unit_test(keeps_to_the_limit_that_nr_requests_sets),
+		cmocka_unit_test(keeps_some_tags_for_others),
 		cmocka_unit_test(is_safe_between_threads),
 	};
 
