@@ -863,7 +863,7 @@ enum trace_action {
 };
 
 struct trace_event {
-	uint64_t ns; /* of one cpu they never go back */
+	uint64_t ns; /* each event of a cpu is later than the last */
 	uint64_t sector;
 	uint64_t extra; /* U, T: requests; X: where the remainder starts */
 	uint32_t bytes;

@@ -219,9 +219,12 @@ put(struct ctx *ctx, struct trace_event *e)
 		    memory_order_relaxed);
 		return;
 	}
-	/* the `now` of one turn is read more than once, and handed around */
-	if (e->ns < r->last_ns)
-		e->ns = r->last_ns;
+	/*
+	 * Much happens at one `now`, and some of it at an older one; but
+	 * blkrawverify wants each event to be later than the one before.
+	 */
+	if (e->ns <= r->last_ns)
+		e->ns = r->last_ns + 1;
 	r->last_ns = e->ns;
 	e->cpu = (uint16_t)ctx->cpu->id;
 	r->event[head & (r->size - 1)] = *e;
