@@ -2,11 +2,13 @@
 /*
  * One connection of the control socket: a request a line, an answer a line,
  * in order.  It runs on the main loop; what it asks of a device is answered
- * at once.
+ * at once.  After the answer to "trace" come the records of that trace, until
+ * the client ends its side; what it says besides is not heard any more.
  */
 #include "daemon.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,6 +20,7 @@ struct ctlconn {
 	int fd;
 	ev_io rd, wr;
 	TAILQ_ENTRY(ctlconn) link;
+	struct tracer *tracer; /* its records are sent; NULL: none */
 	size_t nr_in;
 	bool ended; /* it sends nothing more; close after the answers */
 	struct disk *settles; /* what its request waits for, or NULL */
@@ -29,6 +32,7 @@ struct ctlconn {
 static void
 ctlconn_free(struct ctlconn *c)
 {
+	tracer_free(c->tracer);
 	ev_io_stop(c->daemon->main.ev, &c->rd);
 	ev_io_stop(c->daemon->main.ev, &c->wr);
 	TAILQ_REMOVE(&c->daemon->ctlconns, c, link);
@@ -61,14 +65,11 @@ answer(struct ctlconn *c, const char *line, size_t len)
 static bool
 request(struct ctlconn *c, const char *line, size_t len)
 {
-	char *text =
-	    ctl_request(&c->daemon->ctl, line, len, clock_ns(), &c->settles);
+	char *text = ctl_request(&c->daemon->ctl, c, line, len, clock_ns());
 	bool ok;
 
-	if (c->settles != NULL) {
-		daemon_settle(c->daemon);
+	if (c->settles != NULL)
 		return true;
-	}
 	if (text == NULL)
 		return false;
 	ok = answer(c, text, strlen(text));
@@ -152,8 +153,105 @@ serve(struct ctlconn *c)
 		ctlconn_free(c);
 		return;
 	}
-	go_on(c);
+	if (c->tracer != NULL)
+		ctlconn_stream(c);
+	else
+		go_on(c);
 }
+
+/* ---- changes */
+
+void
+ctlconn_settle(void *from, struct disk *disk)
+{
+	struct ctlconn *c = from;
+
+	c->settles = disk;
+	daemon_settle(c->daemon);
+}
+
+void
+ctlconn_settled(
+    struct daemon *d, const struct disk *disk, int error, const char *text)
+{
+	struct ctlconn *c, *next;
+	char *line;
+
+	for (c = TAILQ_FIRST(&d->ctlconns); c != NULL; c = next) {
+		next = TAILQ_NEXT(c, link);
+		if (c->settles != disk)
+			continue;
+		c->settles = NULL;
+		line = ctl_settled(error, text);
+		if (line == NULL || !answer(c, line, strlen(line)))
+			ctlconn_free(c);
+		else
+			go_on(c);
+		free(line);
+	}
+}
+
+/* ---- traces */
+
+int
+ctlconn_trace(void *from, struct disk *disk)
+{
+	struct ctlconn *c = from;
+
+	return tracer_attach(c->daemon, disk, c, &c->tracer);
+}
+
+size_t
+ctlconn_room(const struct ctlconn *c)
+{
+	size_t waiting = c->nr_out - c->sent;
+
+	return waiting < MAX_CTL_OUT ? MAX_CTL_OUT - waiting : 0;
+}
+
+int
+ctlconn_put(struct ctlconn *c, const char *data, size_t len)
+{
+	return answer(c, data, len) ? 0 : -ENOMEM;
+}
+
+/* All of the trace is in the output: what follows is as after an answer. */
+static void
+stream_end(struct ctlconn *c)
+{
+	tracer_free(c->tracer);
+	c->tracer = NULL;
+	go_on(c); /* the client has ended: closes, now or when all is sent */
+}
+
+void
+ctlconn_stream(struct ctlconn *c)
+{
+	struct ev_loop *ev = c->daemon->main.ev;
+	int res = c->ended ? tracer_end(c->tracer) : tracer_drain(c->tracer);
+	int sent;
+
+	c->nr_in = 0;
+	if (res > 0) {
+		stream_end(c);
+		return;
+	}
+	sent = flush(c);
+	if (res < 0 || sent < 0) {
+		ctlconn_free(c);
+		return;
+	}
+	if (c->ended)
+		ev_io_stop(ev, &c->rd);
+	else
+		ev_io_start(ev, &c->rd);
+	if (sent == 0 || c->ended) /* there is more, here or in the rings */
+		ev_io_start(ev, &c->wr);
+	else
+		ev_io_stop(ev, &c->wr);
+}
+
+/* ---- events */
 
 static void
 on_readable(struct ev_loop *ev, ev_io *w, int revents)
@@ -173,6 +271,10 @@ on_readable(struct ev_loop *ev, ev_io *w, int revents)
 	}
 	if (n == 0)
 		c->ended = true;
+	if (c->tracer != NULL) {
+		ctlconn_stream(c);
+		return;
+	}
 	c->nr_in += (size_t)n;
 	serve(c);
 }
@@ -180,9 +282,14 @@ on_readable(struct ev_loop *ev, ev_io *w, int revents)
 static void
 on_writable(struct ev_loop *ev, ev_io *w, int revents)
 {
+	struct ctlconn *c = w->data;
+
 	(void)ev;
 	(void)revents;
-	serve(w->data);
+	if (c->tracer != NULL)
+		ctlconn_stream(c);
+	else
+		serve(c);
 }
 
 void
@@ -209,33 +316,44 @@ ctlconn_new(struct daemon *d, int fd)
 }
 
 void
-ctlconn_settled(
-    struct daemon *d, const struct disk *disk, int error, const char *text)
-{
-	struct ctlconn *c, *next;
-	char *line;
-
-	for (c = TAILQ_FIRST(&d->ctlconns); c != NULL; c = next) {
-		next = TAILQ_NEXT(c, link);
-		if (c->settles != disk)
-			continue;
-		c->settles = NULL;
-		line = ctl_settled(error, text);
-		if (line == NULL || !answer(c, line, strlen(line)))
-			ctlconn_free(c);
-		else
-			go_on(c);
-		free(line);
-	}
-}
-
-void
 ctlconn_close_all(struct daemon *d)
 {
 	struct ctlconn *c, *next;
 
 	for (c = TAILQ_FIRST(&d->ctlconns); c != NULL; c = next) {
 		next = TAILQ_NEXT(c, link);
-		ctlconn_free(c);
+		if (c->tracer == NULL)
+			ctlconn_free(c);
 	}
+}
+
+/* Send, on all connections that are left, as if their clients had ended. */
+static void
+end_all(struct daemon *d)
+{
+	struct ctlconn *c, *next;
+
+	for (c = TAILQ_FIRST(&d->ctlconns); c != NULL; c = next) {
+		next = TAILQ_NEXT(c, link);
+		c->ended = true;
+		if (c->tracer != NULL)
+			ctlconn_stream(c);
+		else
+			go_on(c);
+	}
+}
+
+void
+ctlconn_end_traces(struct daemon *d)
+{
+	unsigned ms;
+
+	for (ms = 0; ms < TRACE_END_MS; ms++) {
+		end_all(d);
+		if (TAILQ_EMPTY(&d->ctlconns))
+			return;
+		poll(NULL, 0, 1);
+	}
+	while (!TAILQ_EMPTY(&d->ctlconns))
+		ctlconn_free(TAILQ_FIRST(&d->ctlconns));
 }

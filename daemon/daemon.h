@@ -7,6 +7,7 @@
  *	listen.c  sockets that accept
  *	conn.c    one NBD connection: bytes between a socket and a session
  *	ctlconn.c one connection of the control socket
+ *	tracer.c  a trace on its way to files, or to such a connection
  *
  * The main loop accepts and does handshakes; a connection in transmission
  * belongs to one of the workers.
@@ -37,13 +38,17 @@
 #define MAX_CLIENT_LINES 10 /* of log a second */
 #define MAX_CTL_CONNS    64
 #define SETTLE_SEC       0.001 /* so often a queue that empties is looked at */
+#define MAX_CTL_OUT      (4u << 20) /* bytes of a trace that wait for a client */
+#define TRACE_END_MS     500u       /* at the end clients may still read */
 #define NSEC_PER_USEC    1000u
 
 struct conn;
 struct daemon;
 struct loop;
+struct tracer;
 TAILQ_HEAD(conn_list, conn);
 TAILQ_HEAD(ctlconn_list, ctlconn);
+TAILQ_HEAD(tracer_list, tracer);
 
 static inline uint64_t
 clock_ns(void)
@@ -176,10 +181,43 @@ void listen_resume(struct daemon *d);
 /* ------------------------------------------------------------- ctlconn.c */
 
 void ctlconn_new(struct daemon *d, int fd);
+/* The daemon is to end: those that are traced to stay until it does. */
 void ctlconn_close_all(struct daemon *d);
+/* for daemon->ctl */
+void ctlconn_settle(void *from, struct disk *disk);
 /* The change of a disk has settled: who asked for it is answered. */
 void ctlconn_settled(
     struct daemon *d, const struct disk *disk, int error, const char *text);
+/* It does: they get what is left, as far as they read it in TRACE_END_MS. */
+void ctlconn_end_traces(struct daemon *d);
+/* for daemon->ctl */
+int ctlconn_trace(void *from, struct disk *disk);
+/* For its tracer: bytes that it takes now; take some: 0 or -ENOMEM; */
+size_t ctlconn_room(const struct ctlconn *c);
+int ctlconn_put(struct ctlconn *c, const char *data, size_t len);
+/* send what is there.  This may free it, and the tracer. */
+void ctlconn_stream(struct ctlconn *c);
+
+/* -------------------------------------------------------------- tracer.c */
+
+/*
+ * Trace a disk that is on, to the files that its attribute says.  0, or -errno
+ * with a sentence.
+ */
+int tracer_start(struct daemon *d, struct disk *disk, char *err, size_t errlen);
+/* The same to a control connection, which owns it: 0, -EBUSY or -ENOMEM. */
+int tracer_attach(struct daemon *d, struct disk *disk, struct ctlconn *c,
+    struct tracer **out);
+/* Hand on what there is, if there is room for it.  0 or -errno. */
+int tracer_drain(struct tracer *t);
+/*
+ * Trace no more and hand on the rest: 1; 0: there is no room for all of it,
+ * call again; or -errno.
+ */
+int tracer_end(struct tracer *t);
+void tracer_free(struct tracer *t); /* NULL is fine */
+/* End and free those to files. */
+void tracer_end_files(struct daemon *d);
 
 /* ---------------------------------------------------------------- main.c */
 
@@ -210,6 +248,8 @@ struct daemon {
 	unsigned next_conn_id;
 	struct ctlconn_list ctlconns;
 	unsigned nr_ctlconns;
+	struct tracer_list tracers;
+	ev_timer trace_tick;         /* while there are any */
 	_Atomic uint64_t log_second; /* of the lines that clients cause */
 	_Atomic unsigned log_lines;  /* in it */
 	atomic_bool shutting_down;

@@ -284,7 +284,8 @@ make_disks(struct daemon *d, struct config *c)
 			log_fatal("%s: %s", dev->where, err);
 		make_export(&d->export[d->nr_exports++], disk);
 	}
-	d->ctl = (struct ctl){ d->disk, d->nr_disks };
+	d->ctl =
+	    (struct ctl){ d->disk, d->nr_disks, ctlconn_trace, ctlconn_settle };
 }
 
 static const struct nbd_export *
@@ -388,6 +389,33 @@ make_listeners(struct daemon *d)
 		return;
 fail:
 	give_up(d, "%s", err);
+}
+
+/*
+ * Those whose attribute says so.  Once the sockets are ours: the files of a
+ * daemon that has them already are not to be touched.
+ */
+static void
+start_traces(struct daemon *d)
+{
+	char err[MAX_ERROR] = "";
+	unsigned i;
+
+	for (i = 0; i < d->nr_disks; i++) {
+		struct disk *disk = d->disk[i];
+
+		if (disk->queue != NULL && disk->conf.trace != NULL &&
+		    tracer_start(d, disk, err, sizeof(err)) != 0)
+			give_up(d, "%s: trace: %s", disk->name, err);
+	}
+}
+
+/* Nothing happens any more, or nobody waits for it. */
+static void
+end_traces(struct daemon *d)
+{
+	tracer_end_files(d);
+	ctlconn_end_traces(d);
 }
 
 /* One connection a descriptor: take as many as we may have. */
@@ -494,6 +522,7 @@ on_too_late(struct ev_loop *ev, ev_timer *w, int revents)
 	(void)revents;
 	log_warn("%u connections did not end in %g s: dropped",
 	    atomic_load(&d->nr_conns), SHUTDOWN_SEC);
+	end_traces(d);
 	fflush(NULL);
 	_exit(d->exit_status); /* threads may be anywhere: no tidying up */
 }
@@ -648,6 +677,7 @@ run_command(struct daemon *d, const char *command)
 		give_up(d, "--run: %s", strerror(errno));
 	if (pid == 0) {
 		signal(SIGPIPE, SIG_DFL);
+		signal(SIGXFSZ, SIG_DFL);
 		setenv("uri", uri, 1);
 		setenv("unixsocket", ln->path, 1);
 		setenv("port", ln->path[0] == '\0' ? port : "", 1);
@@ -671,6 +701,7 @@ watch_signals(struct daemon *d)
 	d->conn_closed.data = d;
 	ev_async_start(d->main.ev, &d->conn_closed);
 	signal(SIGPIPE, SIG_IGN); /* N33 */
+	signal(SIGXFSZ, SIG_IGN); /* a trace that is too large is an error */
 }
 
 /* Signals go to the main thread: the others are made with them blocked. */
@@ -697,6 +728,7 @@ tear_down(struct daemon *d)
 		loop_tell(&d->worker[i], LOOP_STOP);
 	for (i = 0; i < d->nr_workers; i++)
 		loop_join(&d->worker[i]);
+	end_traces(d);
 	for (i = 0; i < d->nr_workers; i++) /* none can be woken any more */
 		loop_fini(&d->worker[i]);
 	for (i = 0; i < d->nr_disks; i++)
@@ -740,6 +772,7 @@ main(int argc, char **argv)
 	open_standard_files();
 	log_init("nullbd", false);
 	TAILQ_INIT(&d.ctlconns);
+	TAILQ_INIT(&d.tracers);
 	if (config_init(&c) != 0)
 		log_fatal("out of memory");
 	parse_options(&c, &o, argc, argv);
@@ -769,6 +802,7 @@ main(int argc, char **argv)
 	make_loops(&d);
 	watch_signals(&d);
 	make_listeners(&d);
+	start_traces(&d);
 	start_workers(&d);
 	print_devices(&d);
 	if (o.run != NULL)

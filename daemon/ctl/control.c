@@ -17,12 +17,12 @@
 /* A request. */
 struct call {
 	const struct ctl *ctl;
+	void *from;
 	uint64_t now;
 	const char *command;
 	const char *name;      /* of a device; NULL: none given */
 	const char *attribute; /* NULL: none given */
 	const char *value;     /* the same */
-	struct disk *settles;  /* set: the answer comes when it has */
 };
 
 /* ---- answers */
@@ -166,10 +166,12 @@ run_set(struct call *call)
 	if (call->attribute == NULL || call->value == NULL)
 		return fail(EINVAL, "set: \"%s\" is missing",
 		    call->attribute == NULL ? "attribute" : "value");
+	if (d->queue != NULL && call->ctl->settle == NULL)
+		return fail(ENOTSUP, "set: %s is on", d->name);
 	ret = disk_set(
 	    d, call->attribute, call->value, call->now, err, sizeof(err));
 	if (ret == -EINPROGRESS) {
-		call->settles = d;
+		call->ctl->settle(call->from, d);
 		return NULL;
 	}
 	if (ret != 0)
@@ -321,6 +323,27 @@ run_diskstats(struct call *call)
 	return each_device(call, one_diskstats);
 }
 
+static json_t *
+run_trace(struct call *call)
+{
+	struct disk *d = find_disk(call);
+	int err;
+
+	if (d == NULL)
+		return fail(ENODEV, "%s: no such device", call->name);
+	if (d->queue == NULL)
+		return fail(ENODEV, "%s: the power is off", d->name);
+	if (call->ctl->trace == NULL)
+		return fail(EOPNOTSUPP, "%s: cannot be traced", d->name);
+	err = call->ctl->trace(call->from, d);
+	if (err == -EBUSY)
+		return fail(EBUSY, "%s: is being traced already", d->name);
+	if (err != 0)
+		return fail(-err, "%s: no memory for a trace", d->name);
+	return json_pack(
+	    "{s:b, s:i}", "ok", 1, "cpus", (int)d->queue->machine->nr_cpus);
+}
+
 static const struct command {
 	const char *name;
 	json_t *(*run)(struct call *call);
@@ -332,6 +355,7 @@ static const struct command {
 	{ "stat", run_stat, true },
 	{ "iostat", run_iostat, false },
 	{ "diskstats", run_diskstats, false },
+	{ "trace", run_trace, true },
 	{},
 };
 
@@ -367,13 +391,12 @@ string_of(json_t *request, const char *member, const char **bad)
 }
 
 static json_t *
-answer_object(
-    const struct ctl *ctl, json_t *request, uint64_t now, struct disk **settles)
+answer_object(const struct ctl *ctl, void *from, json_t *request, uint64_t now)
 {
-	json_t *answer;
 	const char *bad = NULL;
 	struct call call = {
 		.ctl = ctl,
+		.from = from,
 		.now = now,
 		.command = string_of(request, "command", &bad),
 		.name = string_of(request, "name", &bad),
@@ -385,14 +408,12 @@ answer_object(
 		return fail(EINVAL, "%s: not a string", bad);
 	if (call.command == NULL)
 		return fail(EINVAL, "a request without \"command\"");
-	answer = dispatch(&call);
-	*settles = call.settles;
-	return answer;
+	return dispatch(&call);
 }
 
 static json_t *
-answer_line(const struct ctl *ctl, const char *line, size_t len, uint64_t now,
-    struct disk **settles)
+answer_line(const struct ctl *ctl, void *from, const char *line, size_t len,
+    uint64_t now)
 {
 	json_t *request, *answer;
 	json_error_t why;
@@ -406,7 +427,7 @@ answer_line(const struct ctl *ctl, const char *line, size_t len, uint64_t now,
 	if (request == NULL)
 		return fail(EINVAL, "not JSON: %s", why.text);
 	if (json_is_object(request))
-		answer = answer_object(ctl, request, now, settles);
+		answer = answer_object(ctl, from, request, now);
 	else
 		answer = fail(EINVAL, "not a JSON object");
 	json_decref(request);
@@ -430,11 +451,10 @@ line_of(json_t *answer)
 }
 
 char *
-ctl_request(const struct ctl *ctl, const char *line, size_t len, uint64_t now,
-    struct disk **settles)
+ctl_request(const struct ctl *ctl, void *from, const char *line, size_t len,
+    uint64_t now)
 {
-	*settles = NULL;
-	return line_of(answer_line(ctl, line, len, now, settles));
+	return line_of(answer_line(ctl, from, line, len, now));
 }
 
 char *

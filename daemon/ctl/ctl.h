@@ -234,24 +234,33 @@ void tracefile_free(struct tracefile *t);
 struct ctl {
 	struct disk *const *disks;
 	unsigned nr_disks;
+	/*
+	 * Begin to trace a disk that is on; the records follow the answer to
+	 * `from`.  0, -EBUSY or -ENOMEM.  NULL: nobody can.
+	 */
+	int (*trace)(void *from, struct disk *d);
+	/*
+	 * `from` has begun a change that will settle: its answer is to be
+	 * ctl_settled()'s.  NULL: nobody can.
+	 */
+	void (*settle)(void *from, struct disk *d);
 };
 
 /*
- * Answer a request of `len` bytes (a newline at its end or not): one line of
- * JSON with its newline, which the caller frees.  A line longer than
- * CTL_MAX_LINE is refused.  NULL when out of memory; or, with *settles set,
- * when the change of that disk is under way (disk_set()): its answer is
- * ctl_settled()'s.
+ * Answer a request of `len` bytes (a newline at its end or not) that came from
+ * `from`: one line of JSON with its newline, which the caller frees.  A line
+ * longer than CTL_MAX_LINE is refused.  NULL when out of memory; or after
+ * ctl->settle() was called: the answer is ctl_settled()'s.
  *
  *	{"command":"get","name":"nullb0","attribute":"size"}
  *	{"ok":true,"value":"256000"}
  *	{"ok":false,"errno":"ENODEV","error":"nullb7: no such device"}
  */
-char *ctl_request(const struct ctl *ctl, const char *line, size_t len,
-    uint64_t now, struct disk **settles);
+char *ctl_request(const struct ctl *ctl, void *from, const char *line,
+    size_t len, uint64_t now);
 /*
- * The answer to a request that *settles was set by: disk_settle() said `error`
- * and, if that is not 0, `text`.  NULL when out of memory.
+ * The answer to a request that has settled: disk_settle() said `error` and, if
+ * that is not 0, `text`.  NULL when out of memory.
  */
 char *ctl_settled(int error, const char *text);
 

@@ -298,5 +298,13 @@ const struct attr disk_attrs[] = {
 		    "for none" },
 	{ OWN(ro), .def = "0", .help = "read only" },
 	{ OWN(description), .max = 128, .help = "text that clients may show" },
+	{ OWN(trace), .max = 1024,
+	    .help = "from power-on write a trace for blkparse(1) to the files "
+		    "TRACE.blktrace.N, a path of its own; none if empty" },
+	{ OWN(trace_buffer), .def = "2097152", .unit = &unit_bytes, .min = 4096,
+	    .max = 1 << 30,
+	    .help =
+		"memory a worker for what a trace has not written yet, rounded "
+		"up; what finds no room is dropped" },
 	{},
 };

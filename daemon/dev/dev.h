@@ -210,7 +210,9 @@ struct disk_conf {
 	uint64_t plug_nsec;
 	uint64_t memory_limit; /* bytes; 0: none */
 	bool ro;
-	char *description; /* NULL: none */
+	char *description;     /* NULL: none */
+	char *trace;           /* path of its files; NULL: none */
+	uint64_t trace_buffer; /* bytes a cpu */
 };
 
 extern const struct attr disk_attrs[];

@@ -61,9 +61,7 @@ teardown(void **state)
 static json_t *
 ask(const char *request)
 {
-	struct disk *settles;
-	char *line =
-	    ctl_request(&ctl, request, strlen(request), NOW_NS, &settles);
+	char *line = ctl_request(&ctl, &ctl, request, strlen(request), NOW_NS);
 	json_t *answer;
 
 	assert_non_null(line);
@@ -247,10 +245,50 @@ refuses_with_a_name_and_a_sentence(void **state)
 	    "{\"command\":\"diskstats\",\"name\":\"\"}", "ENODEV", NULL);
 }
 
+/* What the daemon does for "trace": only notes who asked. */
+static struct disk *traced;
+static int trace_error;
+
+static int
+fake_trace(void *from, struct disk *d)
+{
+	assert_ptr_equal(from, &ctl);
+	traced = d;
+	return trace_error;
+}
+
+static void
+lets_the_daemon_trace_what_is_on(void **state)
+{
+	json_t *answer;
+
+	(void)state;
+	assert_refused("{\"command\":\"trace\",\"name\":\"old\"}", "EOPNOTSUPP",
+	    "old: cannot be traced");
+	ctl.trace = fake_trace;
+	answer = ask("{\"command\":\"trace\",\"name\":\"old\"}");
+	assert_true(json_is_true(json_object_get(answer, "ok")));
+	assert_int_equal(
+	    json_integer_value(json_object_get(answer, "cpus")), 1);
+	json_decref(answer);
+	assert_ptr_equal(traced, disks[1]);
+	trace_error = -EBUSY;
+	assert_refused("{\"command\":\"trace\",\"name\":\"old\"}", "EBUSY",
+	    "old: is being traced already");
+	trace_error = -ENOMEM;
+	assert_refused("{\"command\":\"trace\",\"name\":\"old\"}", "ENOMEM",
+	    "old: no memory for a trace");
+	assert_refused("{\"command\":\"trace\",\"name\":\"off\"}", "ENODEV",
+	    "off: the power is off");
+	assert_refused("{\"command\":\"trace\",\"name\":\"nope\"}", "ENODEV",
+	    "nope: no such device");
+	assert_refused("{\"command\":\"trace\"}", "EINVAL", NULL);
+	ctl.trace = NULL;
+}
+
 static void
 trusts_no_request(void **state)
 {
-	struct disk *settles;
 	static const char *bad[] = { "", "\n", "{", "[]", "null", "1", "\"a\"",
 		"{}", "{\"command\":1}", "{\"command\":null}",
 		"{\"command\":\"get\",\"name\":[]}",
@@ -273,7 +311,7 @@ trusts_no_request(void **state)
 	assert_refused(deep, "EINVAL", NULL);
 	free(deep);
 	/* what is echoed is escaped */
-	line = ctl_request(&ctl, quoted, strlen(quoted), 0, &settles);
+	line = ctl_request(&ctl, NULL, quoted, strlen(quoted), 0);
 	assert_string_equal(line,
 	    "{\"ok\":false,\"errno\":\"EINVAL\",\"error\":\"a\\n\\\"b: no such "
 	    "command\"}\n");
@@ -291,6 +329,7 @@ main(void)
 		cmocka_unit_test(shows_the_lines_of_diskstats_and_fio),
 		cmocka_unit_test(gives_samples_of_all_devices_that_are_on),
 		cmocka_unit_test(refuses_with_a_name_and_a_sentence),
+		cmocka_unit_test(lets_the_daemon_trace_what_is_on),
 		cmocka_unit_test(trusts_no_request),
 	};
 
