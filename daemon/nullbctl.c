@@ -7,17 +7,20 @@
  * Exit status: 0 done; 1 no daemon there, or it refused; 2 wrong usage.
  */
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "ctl/blktrace.h"
 #include "ctl/ctl.h"
 
 enum {
@@ -164,7 +167,9 @@ static void bad_usage(void) __attribute__((noreturn));
 struct args {
 	char **argv;
 	int argc;
-	bool extended; /* -x */
+	bool extended;       /* -x */
+	const char *output;  /* -o; NULL: not given */
+	const char *seconds; /* -w */
 };
 
 static void
@@ -371,6 +376,166 @@ run_iostat(const struct args *args)
 	report(args, name, interval, count);
 }
 
+/* ---- trace */
+
+#define TRACE_BUFFER (2u * (sizeof(struct blktrace_record) + UINT16_MAX))
+
+/* A trace that comes in, and where it goes. */
+struct tracing {
+	struct tracefile *file; /* NULL: standard output */
+	unsigned nr_cpus;
+	char in[TRACE_BUFFER]; /* the first part of a record, or records */
+	size_t nr_in;
+	char last[UINT16_MAX + 1]; /* message */
+};
+
+/* Say that we are done; what is left still comes. */
+static void
+on_stop(int sig)
+{
+	(void)sig;
+	shutdown(client.fd, SHUT_WR);
+}
+
+/* The second signal of a kind ends us, whatever the daemon does. */
+static void
+stop_on(int sig)
+{
+	struct sigaction sa = {
+		.sa_handler = on_stop,
+		.sa_flags = (int)(SA_RESTART | SA_RESETHAND),
+	};
+
+	sigaction(sig, &sa, NULL);
+}
+
+/* When to stop; never, if nothing is said. */
+static struct itimerval
+parse_seconds(const char *text)
+{
+	struct itimerval timer = {};
+	char *end;
+	double seconds;
+
+	if (text == NULL)
+		return timer;
+	seconds = strtod(text, &end);
+	if (end == text || *end != '\0' ||
+	    !(seconds >= 0.001 && seconds <= 1e9)) {
+		fprintf(stderr, "nullbctl: trace: --seconds is more than 0\n");
+		exit(EXIT_USAGE);
+	}
+	timer.it_value.tv_sec = (time_t)seconds;
+	timer.it_value.tv_usec =
+	    (suseconds_t)((seconds - (double)(time_t)seconds) * 1e6);
+	return timer;
+}
+
+static void
+write_record(struct tracing *t, const struct blktrace_record *r,
+    const char *data, size_t len)
+{
+	int err = 0;
+
+	if (r->action == (BLKTRACE_NOTIFY | BLKTRACE_NOTE_MESSAGE)) {
+		memcpy(t->last, data + sizeof(*r), r->pdu_len);
+		t->last[r->pdu_len] = '\0';
+	}
+	if (t->file != NULL)
+		err = tracefile_write(t->file, r->cpu, data, len);
+	else if (fwrite(data, 1, len, stdout) != len)
+		err = -errno;
+	if (err != 0)
+		die("trace: %s", strerror(-err));
+}
+
+/* Whole records go where they belong; the rest moves to the front. */
+static void
+take_records(struct tracing *t)
+{
+	struct blktrace_record r;
+	size_t pos = 0, len;
+
+	while (t->nr_in - pos >= sizeof(r)) {
+		memcpy(&r, t->in + pos, sizeof(r));
+		if (!blktrace_valid(&r) || r.cpu >= t->nr_cpus)
+			die("%s: what comes is not a trace", client.control);
+		len = sizeof(r) + r.pdu_len;
+		if (t->nr_in - pos < len)
+			break;
+		write_record(t, &r, t->in + pos, len);
+		pos += len;
+	}
+	t->nr_in -= pos;
+	memmove(t->in, t->in + pos, t->nr_in);
+}
+
+static void
+flush_records(struct tracing *t)
+{
+	int err = t->file != NULL       ? tracefile_flush(t->file)
+		  : fflush(stdout) != 0 ? -errno
+					: 0;
+
+	if (err != 0)
+		die("trace: %s", strerror(-err));
+}
+
+/* All that comes, until the daemon closes. */
+static void
+receive(struct tracing *t)
+{
+	ssize_t n;
+
+	for (;;) {
+		n = read(client.fd, t->in + t->nr_in, sizeof(t->in) - t->nr_in);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			die("%s: %s", client.control, strerror(errno));
+		if (n == 0)
+			return;
+		t->nr_in += (size_t)n;
+		take_records(t);
+		flush_records(t);
+	}
+}
+
+static void
+run_trace(const struct args *args)
+{
+	static struct tracing t;
+	const char *name = args->argv[0];
+	const char *base = args->output != NULL ? args->output : name;
+	struct itimerval timer = parse_seconds(args->seconds);
+	char err[CTL_MAX_ERROR] = "";
+	json_t *answer;
+
+	connect_daemon();
+	/* nothing of what follows the answer may stay in a buffer */
+	setvbuf(client.answers, NULL, _IONBF, 0);
+	stop_on(SIGINT);
+	stop_on(SIGTERM);
+	stop_on(SIGALRM);
+	answer = ask("trace", name, NULL);
+	t.nr_cpus =
+	    (unsigned)json_integer_value(json_object_get(answer, "cpus"));
+	json_decref(answer);
+	if (t.nr_cpus == 0 || t.nr_cpus > BLKTRACE_MAX_CPUS)
+		die("%s: an answer without cpus", client.control);
+	if (strcmp(base, "-") != 0) {
+		t.file = tracefile_new(base, t.nr_cpus, err, sizeof(err));
+		if (t.file == NULL)
+			die("trace: %s", err);
+	}
+	setitimer(ITIMER_REAL, &timer, NULL);
+	receive(&t);
+	tracefile_free(t.file);
+	if (t.last[0] == '\0' || t.nr_in > 0)
+		die("%s: the daemon hung up: the trace is not complete", name);
+	fprintf(stderr, "%s: %s\n", name, t.last);
+}
+
 static const struct command {
 	const char *name;
 	const char *args;
@@ -390,6 +555,9 @@ static const struct command {
 	    0, 3, run_iostat },
 	{ "diskstats", "[NAME]", "fio's \"Disk stats\" line", 0, 1,
 	    run_diskstats },
+	{ "trace", "NAME [-o FILE] [-w SECONDS]",
+	    "trace to FILE.blktrace.N, for blkparse; - is standard output", 1,
+	    1, run_trace },
 	{ "help", "[ATTRIBUTE]", "what the attributes are; asks no daemon", 0,
 	    1, run_help },
 	{},
@@ -409,6 +577,8 @@ usage(FILE *out)
 	    "else\n"
 	    "                  %s\n"
 	    "  --json          print the answer as it comes\n"
+	    "  -o, --output FILE, -w, --seconds N   of trace: else NAME, until "
+	    "^C\n"
 	    "  --help, --version\n"
 	    "\n"
 	    "Exit status: 0 done; 1 no daemon there, or it refused; 2 wrong "
@@ -430,7 +600,10 @@ run(const char *name, struct args *args)
 		if (strcmp(c->name, name) != 0)
 			continue;
 		if (args->argc < c->min_args || args->argc > c->max_args ||
-		    (args->extended && c->run != run_iostat))
+		    (args->extended && c->run != run_iostat) ||
+		    (args->output != NULL && c->run != run_trace) ||
+		    (args->seconds != NULL && c->run != run_trace) ||
+		    (client.json && c->run == run_trace))
 			bad_usage();
 		c->run(args);
 		return;
@@ -451,6 +624,8 @@ main(int argc, char **argv)
 	static const struct option options[] = {
 		{ "control", required_argument, NULL, OPT_CONTROL },
 		{ "json", no_argument, NULL, OPT_JSON },
+		{ "output", required_argument, NULL, 'o' },
+		{ "seconds", required_argument, NULL, 'w' },
 		{ "help", no_argument, NULL, OPT_HELP },
 		{ "version", no_argument, NULL, OPT_VERSION },
 		{},
@@ -461,11 +636,13 @@ main(int argc, char **argv)
 	client.control = getenv("NULLBD_CONTROL");
 	if (client.control == NULL)
 		client.control = CTL_SOCKET;
-	while ((opt = getopt_long(argc, argv, "x", options, NULL)) != -1)
+	while ((opt = getopt_long(argc, argv, "xo:w:", options, NULL)) != -1)
 		switch (opt) {
 		case OPT_CONTROL: client.control = optarg; break;
 		case OPT_JSON: client.json = true; break;
 		case 'x': args.extended = true; break;
+		case 'o': args.output = optarg; break;
+		case 'w': args.seconds = optarg; break;
 		case OPT_HELP: usage(stdout); return EXIT_DONE;
 		case OPT_VERSION:
 			printf("nullbctl %s\n", NULLBD_VERSION);
