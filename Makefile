@@ -11,7 +11,7 @@ VERSION := 0.1.0
 DEPS_BUILD := gcc make pkg-config libc6-dev libev-dev libinih-dev libjansson-dev libbsd-dev
 DEPS_DEMO  := fio
 DEPS_CHECK := libcmocka-dev libnbd-dev libnbd-bin python3-libnbd fio nbd-client qemu-utils \
-	      e2fsprogs clang-format clang-tidy cppcheck mandoc
+	      e2fsprogs blktrace clang-format clang-tidy cppcheck mandoc
 DEPS_BENCH := fio libnbd-dev nbdkit nbd-server qemu-utils strace
 
 WARN     := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wconversion \

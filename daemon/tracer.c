@@ -29,8 +29,8 @@ struct lane {
 };
 
 /*
- * Events are handed on in the order of their times, over all cpus: so blkparse
- * can read them as they come.
+ * Events are handed on in the order of their times, over all cpus, but for
+ * those that a cpu tells late: so blkparse can read them as they come.
  */
 struct tracer {
 	TAILQ_ENTRY(tracer) link; /* in daemon->tracers */

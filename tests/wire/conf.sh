@@ -17,7 +17,8 @@ fault() {
 	bad=1
 }
 start() { # CONF, with its sockets in our directory
-	sed -e "s|^port = .*|listen = unix:$dir/s|" "$1" >"$dir/conf"
+	sed -e "s|^port = .*|listen = unix:$dir/s|" \
+	    -e "s|^trace = |&$dir/|" "$1" >"$dir/conf"
 	"$nullbd" -c "$dir/conf" --control "$dir/c" 2>"$dir/log" &
 	pid=$!
 	for _ in $(seq 200); do
@@ -61,6 +62,10 @@ for c in conf/*.conf; do
 	*/multipage-*.conf) job report-a.fio ;;
 	*/many-devices.conf) job report-c.fio ;;
 	*/ssd.conf) job latency.fio ;;
+	*/trace.conf)
+		job randrw.fio
+		stop
+		[ -s "$dir/nullb0.blktrace.0" ] || fault "$c: no trace" ;;
 	*) fault "$c: no job tries it" ;;
 	esac
 	stop
