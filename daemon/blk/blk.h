@@ -28,6 +28,7 @@
 
 #include "base/epoch.h"
 #include "base/heap.h"
+#include "base/hist.h"
 #include "base/util.h"
 
 #define SECTOR_SHIFT 9
@@ -314,6 +315,7 @@ void limits_init(struct limits *lim);
 /* Why a bio was split. */
 enum split_cause {
 	SPLIT_SIZE,
+	SPLIT_CHUNK, /* of size: what is left of a chunk */
 	SPLIT_SEGMENTS,
 	SPLIT_GAP,
 	SPLIT_NR
@@ -350,6 +352,8 @@ uint64_t segment_max(const struct limits *lim, uint64_t phys);
 /* max_sectors of `op` at a position, which a chunk may shorten (3.4). */
 uint32_t
 queue_max_sectors(const struct queue *q, enum req_op op, sector_t sector);
+/* Is it a chunk that does? */
+bool queue_chunk_limits(const struct queue *q, enum req_op op, sector_t sector);
 
 /* --------------------------------------------------------------- queue.c */
 
@@ -481,6 +485,20 @@ enum stat_group {
 	STAT_NR
 };
 
+/*
+ * Why a bio did not join a request that it would have fitted: adjacent (or a
+ * further range of a discard), of the same operation, and merges are tried.
+ */
+enum refusal {
+	REFUSED_SIZE,
+	REFUSED_CHUNK, /* of size: what is left of a chunk */
+	REFUSED_SEGMENTS,
+	REFUSED_GAP,
+	REFUSED_CLOSED, /* the request never merges, or no longer (3.7) */
+	REFUSED_PRIORITY,
+	REFUSED_NR
+};
+
 struct ctx_stat {
 	_Atomic uint64_t ios[STAT_NR];
 	_Atomic uint64_t merges[STAT_NR];
@@ -489,7 +507,10 @@ struct ctx_stat {
 	_Atomic uint64_t begun[2], ended[2];      /* in flight: read, write */
 	_Atomic uint64_t issued[2], completed[2]; /* in the driver */
 	_Atomic uint64_t splits[SPLIT_NR];
-	_Atomic uint64_t segments; /* of requests ended */
+	_Atomic uint64_t refused[REFUSED_NR];
+	struct hist bvecs;    /* of bios, as they were submitted */
+	struct hist segments; /* of requests that ended, and their size: */
+	struct hist request_sectors;
 };
 
 /* What one CPU owns of a queue. */
@@ -530,6 +551,9 @@ struct hctx {
 	_Atomic unsigned nr_waiting; /* there, and in the software queues */
 	struct hctx_rerun *rerun;    /* by cpu */
 	_Atomic unsigned next_ctx;   /* whose turn it is: round robin */
+	/* counted here when it was a cpu of another hctx that did so (stat.c)
+	 */
+	_Atomic uint64_t issued[2], completed[2];
 };
 
 /* 0 and *out, or -ENOMEM, -EINVAL.  conf is copied. */
@@ -818,10 +842,18 @@ struct queue_stat {
 	uint64_t inflight_rw[2]; /* /sys/block/X/inflight */
 	uint64_t io_ticks_ms, in_queue_ms;
 	uint64_t splits[SPLIT_NR];
-	uint64_t segments;
+	uint64_t refused[REFUSED_NR];
+	struct hist bvecs;    /* of bios, as they were submitted */
+	struct hist segments; /* of requests that ended, and their size: */
+	struct hist request_sectors;
 };
 
 void stat_read(struct queue *q, struct queue_stat *out, uint64_t now);
+/*
+ * The same of one hardware queue: of the cpus that map to it.  io_ticks (and
+ * in_queue, where that is sampled) is the disk's alone, and 0 here.
+ */
+void stat_read_hctx(const struct hctx *hctx, struct queue_stat *out);
 /*
  * The fields of /sys/block/X/stat as the profile has them (11, 15 or 17), in
  * its format: right-aligned, blanks between, a newline at the end.
@@ -838,7 +870,9 @@ void
 stat_merge_request(struct ctx *ctx, const struct request *next, uint64_t now);
 void stat_end(struct request *rq, uint64_t now);
 void stat_flush(struct request *flush, uint64_t now);
+void stat_bio(struct ctx *ctx, const struct bio *bio);
 void stat_split(struct ctx *ctx, enum split_cause cause);
+void stat_refuse(struct ctx *ctx, enum refusal cause);
 /* the driver has it; it has it no more: on the cpu that did so */
 void stat_issue(struct request *rq, struct cpu *cpu);
 void stat_unissue(struct request *rq, struct cpu *cpu);

@@ -15,12 +15,16 @@ rq_mergeable(const struct request *rq)
 	return (rq->rq_flags & (RQF_STARTED | RQF_FLUSH_SEQ)) == 0;
 }
 
+static bool
+bio_mergeable(const struct bio *bio)
+{
+	return (bio->flags & (REQ_NOMERGE | REQ_PREFLUSH | REQ_FUA)) == 0;
+}
+
 bool
 rq_merge_ok(const struct request *rq, const struct bio *bio)
 {
-	if (!rq_mergeable(rq))
-		return false;
-	if (bio->flags & (REQ_NOMERGE | REQ_PREFLUSH | REQ_FUA))
+	if (!rq_mergeable(rq) || !bio_mergeable(bio))
 		return false;
 	if (rq->op != bio->op)
 		return false;
@@ -143,6 +147,33 @@ discard_merge(struct request *rq, struct bio *bio)
 	return true;
 }
 
+/* It fits, but the request does not merge. */
+static void
+note_unmergeable(
+    const struct request *rq, const struct bio *bio, struct ctx *ctx)
+{
+	if (rq->op != bio->op || rq_try_merge(rq, bio) == NO_MERGE)
+		return;
+	stat_refuse(ctx, rq_mergeable(rq) ? REFUSED_PRIORITY : REFUSED_CLOSED);
+}
+
+/* Which limit refused, of those that were asked: gaps first, then size. */
+static enum refusal
+limit_that_refused(const struct request *rq, const struct bio *bio)
+{
+	const struct queue *q = rq->hctx->queue;
+	sector_t sector =
+	    (rq->pos < bio->pos ? rq->pos : bio->pos) >> SECTOR_SHIFT;
+
+	if ((rq->flags & REQ_NOMERGE) == 0)
+		return REFUSED_GAP; /* alone it does not stick */
+	if (sectors(rq->bytes + bio->bytes) <=
+	    queue_max_sectors(q, rq->op, sector))
+		return REFUSED_SEGMENTS;
+	return queue_chunk_limits(q, rq->op, sector) ? REFUSED_CHUNK
+						     : REFUSED_SIZE;
+}
+
 enum merge_result
 rq_attempt_merge(
     struct request *rq, struct bio *bio, struct ctx *ctx, uint64_t now)
@@ -150,8 +181,10 @@ rq_attempt_merge(
 	enum merge how;
 	bool merged = false;
 
-	if (!rq_merge_ok(rq, bio))
+	if (!rq_merge_ok(rq, bio)) {
+		note_unmergeable(rq, bio, ctx);
 		return MERGE_NONE;
+	}
 	how = rq_try_merge(rq, bio);
 	switch (how) {
 	case NO_MERGE: return MERGE_NONE;
@@ -159,8 +192,10 @@ rq_attempt_merge(
 	case FRONT_MERGE: merged = front_merge(rq, bio); break;
 	case DISCARD_MERGE: merged = discard_merge(rq, bio); break;
 	}
-	if (!merged)
+	if (!merged) {
+		stat_refuse(ctx, limit_that_refused(rq, bio));
 		return MERGE_FAILED;
+	}
 	if (how != DISCARD_MERGE) /* which the kernel does not trace */
 		trace_bio(ctx,
 		    how == BACK_MERGE ? TRACE_BACKMERGE : TRACE_FRONTMERGE, bio,

@@ -1081,6 +1081,8 @@ queue_submit(struct queue *q, struct cpu *cpu, struct plug *plug,
 				plug_flush_blocked(plug, cpu, now);
 			return -EAGAIN;
 		}
+		if (!q->conf.bio_based)
+			stat_bio(ctx, bio);
 		trace_bio(ctx, TRACE_QUEUE, bio, now);
 	}
 	plug = plug_in_use(q, plug, cpu, now);

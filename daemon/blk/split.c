@@ -35,19 +35,28 @@ chunk_left(const struct limits *lim, sector_t sector)
 	return lim->chunk_sectors - (uint32_t)(sector % lim->chunk_sectors);
 }
 
+bool
+queue_chunk_limits(const struct queue *q, enum req_op op, sector_t sector)
+{
+	const struct limits *lim = &q->limits;
+
+	return lim->chunk_sectors != 0 &&
+	       (op == REQ_OP_READ || op == REQ_OP_WRITE) &&
+	       chunk_left(lim, sector) < lim->max_sectors;
+}
+
 uint32_t
 queue_max_sectors(const struct queue *q, enum req_op op, sector_t sector)
 {
 	const struct limits *lim = &q->limits;
-	uint32_t max = lim->max_sectors;
 
 	if (op == REQ_OP_DISCARD)
 		return lim->max_discard_sectors;
 	if (op == REQ_OP_WRITE_ZEROES)
 		return lim->max_write_zeroes_sectors;
-	if (lim->chunk_sectors != 0 && chunk_left(lim, sector) < max)
-		max = chunk_left(lim, sector);
-	return max;
+	if (queue_chunk_limits(q, op, sector))
+		return chunk_left(lim, sector);
+	return lim->max_sectors;
 }
 
 /* get_max_io_size(): sectors of the largest first piece (2.2). */
@@ -265,6 +274,9 @@ read_write_fits(const struct bio *bio, const struct queue *q, unsigned *nr_segs,
 	*cause = t.cause;
 	if (whole)
 		return bio->bytes;
+	if (t.cause == SPLIT_SIZE &&
+	    queue_chunk_limits(q, bio->op, bio->pos >> SECTOR_SHIFT))
+		*cause = SPLIT_CHUNK;
 	assert(t.bytes > 0);
 	end = (bio->pos + t.bytes) & ~(uint64_t)(lim->logical_block_size - 1);
 	/* a gap within the first block leaves nothing to round down to */

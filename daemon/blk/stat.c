@@ -74,32 +74,59 @@ group_of(const struct queue *q, enum req_op op)
 	return STAT_WRITE;
 }
 
-/* Requests that are set up and have not ended, or that the driver has. */
+/* Is it one of those that are asked about: all, or those of a hctx? */
+static bool
+is_of(const struct ctx *ctx, const struct hctx *of)
+{
+	return of == NULL || ctx->hctx == of;
+}
+
+/* Requests that are set up and have not ended. */
 static uint64_t
-in_flight(const struct queue *q, bool issued_only, int rw)
+in_flight(const struct queue *q, const struct hctx *of, int rw)
 {
 	uint64_t up = 0, down = 0;
 	unsigned i;
 
-	for (i = 0; i < q->machine->nr_cpus; i++) {
-		const struct ctx_stat *st = &q->ctx[i]->stat;
-
-		down += get(issued_only ? &st->completed[rw] : &st->ended[rw]);
-	}
-	for (i = 0; i < q->machine->nr_cpus; i++) {
-		const struct ctx_stat *st = &q->ctx[i]->stat;
-
-		up += get(issued_only ? &st->issued[rw] : &st->begun[rw]);
-	}
+	/* ends first: what begins meanwhile is not counted twice */
+	for (i = 0; i < q->machine->nr_cpus; i++)
+		if (is_of(q->ctx[i], of))
+			down += get(&q->ctx[i]->stat.ended[rw]);
+	for (i = 0; i < q->machine->nr_cpus; i++)
+		if (is_of(q->ctx[i], of))
+			up += get(&q->ctx[i]->stat.begun[rw]);
 	return up > down ? up - down : 0;
 }
 
+/* Requests that the driver has. */
 static uint64_t
-in_flight_both(const struct queue *q)
+in_driver(const struct queue *q, const struct hctx *of, int rw)
 {
-	bool issued_only = q->profile->inflight_started_only;
+	uint64_t up = 0, down = 0;
+	unsigned i;
 
-	return in_flight(q, issued_only, 0) + in_flight(q, issued_only, 1);
+	for (i = 0; i < q->machine->nr_cpus; i++)
+		if (is_of(q->ctx[i], of))
+			down += get(&q->ctx[i]->stat.completed[rw]);
+	for (i = 0; i < q->conf.nr_hw_queues; i++)
+		if (of == NULL || q->hctx[i] == of)
+			down += get(&q->hctx[i]->completed[rw]);
+	for (i = 0; i < q->machine->nr_cpus; i++)
+		if (is_of(q->ctx[i], of))
+			up += get(&q->ctx[i]->stat.issued[rw]);
+	for (i = 0; i < q->conf.nr_hw_queues; i++)
+		if (of == NULL || q->hctx[i] == of)
+			up += get(&q->hctx[i]->issued[rw]);
+	return up > down ? up - down : 0;
+}
+
+/* Field 9, as the profile has it. */
+static uint64_t
+in_flight_both(const struct queue *q, const struct hctx *of)
+{
+	if (q->profile->inflight_started_only)
+		return in_driver(q, of, 0) + in_driver(q, of, 1);
+	return in_flight(q, of, 0) + in_flight(q, of, 1);
 }
 
 /*
@@ -125,7 +152,7 @@ update_io_ticks(struct queue *q, uint64_t now, bool end)
 	    &ds->next_ns, (jiffy + 1) * (NSEC_PER_SEC / q->profile->hz));
 	switch (q->profile->io_ticks) {
 	case IO_TICKS_SAMPLED:
-		nr = in_flight_both(q);
+		nr = in_flight_both(q, NULL);
 		if (nr == 0)
 			return;
 		atomic_fetch_add(&ds->in_queue, nr * (jiffy - stamp));
@@ -135,7 +162,7 @@ update_io_ticks(struct queue *q, uint64_t now, bool end)
 			stamp = jiffy - 1;
 		break;
 	case IO_TICKS_PRECISE:
-		if (!end && in_flight_both(q) == 0)
+		if (!end && in_flight_both(q, NULL) == 0)
 			return;
 		break;
 	}
@@ -161,26 +188,50 @@ stat_merge(struct ctx *ctx, enum req_op op, uint64_t now)
 	add(&ctx->stat.merges[group_of(q, op)], 1);
 }
 
+/* A cpu that serves another hardware queue is not the only one to count. */
 void
 stat_issue(struct request *rq, struct cpu *cpu)
 {
 	struct ctx *ctx = rq->hctx->queue->ctx[cpu->id];
+	int rw = rw_of(rq->op);
 
-	add(&ctx->stat.issued[rw_of(rq->op)], 1);
+	if (ctx->hctx == rq->hctx)
+		add(&ctx->stat.issued[rw], 1);
+	else
+		atomic_fetch_add(&rq->hctx->issued[rw], 1);
 }
 
 void
 stat_unissue(struct request *rq, struct cpu *cpu)
 {
 	struct ctx *ctx = rq->hctx->queue->ctx[cpu->id];
+	int rw = rw_of(rq->op);
 
-	add(&ctx->stat.completed[rw_of(rq->op)], 1);
+	if (ctx->hctx == rq->hctx)
+		add(&ctx->stat.completed[rw], 1);
+	else
+		atomic_fetch_add(&rq->hctx->completed[rw], 1);
+}
+
+void
+stat_bio(struct ctx *ctx, const struct bio *bio)
+{
+	if (ctx->queue->conf.iostats)
+		hist_add(&ctx->stat.bvecs, bio->nr_bv);
 }
 
 void
 stat_split(struct ctx *ctx, enum split_cause cause)
 {
-	add(&ctx->stat.splits[cause], 1);
+	if (ctx->queue->conf.iostats)
+		add(&ctx->stat.splits[cause], 1);
+}
+
+void
+stat_refuse(struct ctx *ctx, enum refusal cause)
+{
+	if (ctx->queue->conf.iostats)
+		add(&ctx->stat.refused[cause], 1);
 }
 
 void
@@ -220,7 +271,8 @@ stat_end(struct request *rq, uint64_t now)
 	add(&st->sectors[g], rq->bytes >> SECTOR_SHIFT);
 	add(&st->ios[g], 1);
 	add(&st->ticks_ns[g], duration_ns(rq, now));
-	add(&st->segments, rq->nr_segs);
+	hist_add(&st->segments, rq->nr_segs);
+	hist_add(&st->request_sectors, rq->bytes >> SECTOR_SHIFT);
 	add(&st->ended[rw_of(rq->op)], 1);
 }
 
@@ -234,40 +286,68 @@ stat_flush(struct request *flush, uint64_t now)
 	add(&st->ticks_ns[STAT_FLUSH], duration_ns(flush, now));
 }
 
+/* What a cpu has counted; ticks in ns. */
+static void
+sum_ctx(const struct ctx_stat *st, struct queue_stat *out,
+    uint64_t ticks_ns[STAT_NR])
+{
+	unsigned i;
+
+	for (i = 0; i < STAT_NR; i++) {
+		out->ios[i] += get(&st->ios[i]);
+		out->merges[i] += get(&st->merges[i]);
+		out->sectors[i] += get(&st->sectors[i]);
+		ticks_ns[i] += get(&st->ticks_ns[i]);
+	}
+	for (i = 0; i < SPLIT_NR; i++)
+		out->splits[i] += get(&st->splits[i]);
+	for (i = 0; i < REFUSED_NR; i++)
+		out->refused[i] += get(&st->refused[i]);
+	hist_merge(&out->bvecs, &st->bvecs);
+	hist_merge(&out->segments, &st->segments);
+	hist_merge(&out->request_sectors, &st->request_sectors);
+}
+
+/* All that is a cpu's: of all of them, or of those of a hctx. */
+static void
+read_ctxs(const struct queue *q, const struct hctx *of, struct queue_stat *out)
+{
+	uint64_t ticks_ns[STAT_NR] = { 0 }, sum = 0;
+	unsigned i;
+
+	*out = (struct queue_stat){ 0 };
+	out->in_flight = in_flight_both(q, of);
+	for (i = 0; i < 2; i++)
+		out->inflight_rw[i] = in_driver(q, of, (int)i);
+	for (i = 0; i < q->machine->nr_cpus; i++)
+		if (is_of(q->ctx[i], of))
+			sum_ctx(&q->ctx[i]->stat, out, ticks_ns);
+	for (i = 0; i < STAT_NR; i++) {
+		out->ticks_ms[i] = ticks_ns[i] / NSEC_PER_MSEC;
+		if (i != STAT_FLUSH || q->profile->stat_fields == 17)
+			sum += ticks_ns[i];
+	}
+	if (!q->profile->in_queue_sampled)
+		out->in_queue_ms = sum / NSEC_PER_MSEC;
+}
+
 void
 stat_read(struct queue *q, struct queue_stat *out, uint64_t now)
 {
-	uint64_t ticks_ns[STAT_NR] = { 0 }, sum = 0;
-	unsigned hz = q->profile->hz, i, g;
+	unsigned hz = q->profile->hz;
 
-	*out = (struct queue_stat){ 0 };
-	out->in_flight = in_flight_both(q);
+	read_ctxs(q, NULL, out);
 	if (out->in_flight > 0)
 		update_io_ticks(q, now, true);
-	for (i = 0; i < 2; i++)
-		out->inflight_rw[i] = in_flight(q, true, (int)i);
-	for (i = 0; i < q->machine->nr_cpus; i++) {
-		const struct ctx_stat *st = &q->ctx[i]->stat;
-
-		for (g = 0; g < STAT_NR; g++) {
-			out->ios[g] += get(&st->ios[g]);
-			out->merges[g] += get(&st->merges[g]);
-			out->sectors[g] += get(&st->sectors[g]);
-			ticks_ns[g] += get(&st->ticks_ns[g]);
-		}
-		for (g = 0; g < SPLIT_NR; g++)
-			out->splits[g] += get(&st->splits[g]);
-		out->segments += get(&st->segments);
-	}
-	for (g = 0; g < STAT_NR; g++) {
-		out->ticks_ms[g] = ticks_ns[g] / NSEC_PER_MSEC;
-		if (g != STAT_FLUSH || q->profile->stat_fields == 17)
-			sum += ticks_ns[g];
-	}
 	out->io_ticks_ms = get(&q->stat->io_ticks) * 1000 / hz;
-	out->in_queue_ms = q->profile->in_queue_sampled
-			       ? get(&q->stat->in_queue) * 1000 / hz
-			       : sum / NSEC_PER_MSEC;
+	if (q->profile->in_queue_sampled)
+		out->in_queue_ms = get(&q->stat->in_queue) * 1000 / hz;
+}
+
+void
+stat_read_hctx(const struct hctx *hctx, struct queue_stat *out)
+{
+	read_ctxs(hctx->queue, hctx, out);
 }
 
 /* Four fields of a group; the times are printed as 32 bits (6.1). */

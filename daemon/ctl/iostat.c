@@ -239,15 +239,12 @@ sample_pack(const struct sample *s)
 	json_t *json;
 	int bad = 0;
 
-	json = json_pack("{s:I, s:I, s:[I,I], s:I, s:I, s:I, s:{s:I,s:I,s:I}}",
-	    "now_ns", (json_int_t)s->now_ns, "in_flight",
-	    (json_int_t)st->in_flight, "inflight",
-	    (json_int_t)st->inflight_rw[0], (json_int_t)st->inflight_rw[1],
-	    "io_ticks_ms", (json_int_t)st->io_ticks_ms, "in_queue_ms",
-	    (json_int_t)st->in_queue_ms, "segments", (json_int_t)st->segments,
-	    "splits", "size", (json_int_t)st->splits[SPLIT_SIZE], "segments",
-	    (json_int_t)st->splits[SPLIT_SEGMENTS], "gap",
-	    (json_int_t)st->splits[SPLIT_GAP]);
+	json = json_pack("{s:I, s:I, s:[I,I], s:I, s:I}", "now_ns",
+	    (json_int_t)s->now_ns, "in_flight", (json_int_t)st->in_flight,
+	    "inflight", (json_int_t)st->inflight_rw[0],
+	    (json_int_t)st->inflight_rw[1], "io_ticks_ms",
+	    (json_int_t)st->io_ticks_ms, "in_queue_ms",
+	    (json_int_t)st->in_queue_ms);
 	for (unsigned g = 0; g < STAT_NR; g++)
 		bad |= json_object_set_new(json, group_names[g],
 		    json_pack("{s:I, s:I, s:I, s:I}", "ios",

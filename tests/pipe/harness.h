@@ -525,6 +525,25 @@ expect_splits(struct harness *h, uint64_t size, uint64_t segments, uint64_t gap)
 	assert_int_equal(st.splits[SPLIT_GAP], gap);
 }
 
+static inline void
+expect_chunk_splits(struct harness *h, uint64_t nr)
+{
+	struct queue_stat st = h_stat(h);
+
+	assert_int_equal(st.splits[SPLIT_CHUNK], nr);
+}
+
+/* So many refusals for this cause, and none for another. */
+static inline void
+expect_refused(struct harness *h, enum refusal cause, uint64_t nr)
+{
+	struct queue_stat st = h_stat(h);
+	unsigned i;
+
+	for (i = 0; i < REFUSED_NR; i++)
+		assert_int_equal(st.refused[i], i == cause ? nr : 0);
+}
+
 /* ---------------------------------------------------------------- chance */
 
 struct chance {

@@ -80,6 +80,7 @@ struct disk {
 	/* what the driver saw */
 	uint64_t nr_requests;
 	uint64_t nr_bios;    /* in them */
+	uint64_t nr_segs;    /* in them */
 	uint64_t nr_flushes; /* begun */
 	uint64_t nr_flushed; /* done */
 	bool preflush_data;  /* some bio had both */
@@ -87,6 +88,7 @@ struct disk {
 	uint64_t sectors[STAT_NR];
 	/* what was submitted */
 	uint64_t submitted;
+	uint64_t submitted_bvecs;
 	uint64_t submitted_bytes[STAT_NR];
 	uint8_t *tag_used; /* by hctx * depth + tag */
 };
@@ -144,6 +146,7 @@ struct world {
 	uint64_t nr_merges;
 	uint64_t nr_front; /* bios that came before the first of a request */
 	uint64_t nr_splits[SPLIT_NR];
+	uint64_t nr_refused[REFUSED_NR];
 	uint64_t nr_ops[REQ_OP_NR];
 };
 
@@ -453,6 +456,7 @@ driver_queue_rq(struct request *rq, struct cpu *cpu, uint64_t now)
 		check_limits(w, rq, nr);
 		d->nr_requests++;
 		d->nr_bios += nr;
+		d->nr_segs += rq->nr_segs;
 		d->sectors[group_of(w, rq->op)] += rq->bytes >> SECTOR_SHIFT;
 		check_flags(w, d, rq);
 		serve(w, d, rq);
@@ -520,6 +524,7 @@ submit(struct world *w, struct plug *plug, struct io *io)
 	int res;
 
 	io->disk->submitted++;
+	io->disk->submitted_bvecs += io->bio.nr_bv;
 	io->flushes = io->disk->nr_flushes;
 	for (tries = 0; tries < MAX_TURNS; tries++) {
 		w->now += 1 + chance_below(&w->chance, 300);
@@ -857,6 +862,48 @@ open_disk(struct world *w, struct disk *d)
 	HOLDS(queue_new(&d->queue, w->machine, &driver_ops, d, &conf) == 0);
 }
 
+/* The histograms count what the counters do (a, b). */
+static void
+check_histograms(const struct disk *d, const struct queue_stat *st)
+{
+	uint64_t ios = 0, sectors = 0;
+	unsigned g;
+
+	for (g = 0; g < STAT_FLUSH; g++) {
+		ios += st->ios[g];
+		sectors += st->sectors[g];
+	}
+	HOLDS(hist_count(&st->segments) == ios);
+	HOLDS(hist_sum(&st->segments) == d->nr_segs);
+	HOLDS(hist_count(&st->request_sectors) == ios);
+	HOLDS(hist_sum(&st->request_sectors) == sectors);
+	HOLDS(hist_count(&st->bvecs) == d->submitted);
+	HOLDS(hist_sum(&st->bvecs) == d->submitted_bvecs);
+}
+
+/* All that is counted for a hardware queue makes what the disk counts. */
+static void
+check_hctxs(const struct disk *d, const struct queue_stat *st)
+{
+	struct queue_stat one;
+	uint64_t ios = 0, segs = 0;
+	unsigned i, g;
+
+	for (i = 0; i < d->queue->conf.nr_hw_queues; i++) {
+		stat_read_hctx(d->queue->hctx[i], &one);
+		HOLDS(one.in_flight == 0);
+		HOLDS(one.inflight_rw[0] == 0);
+		HOLDS(one.inflight_rw[1] == 0);
+		for (g = 0; g < STAT_NR; g++)
+			ios += one.ios[g];
+		segs += hist_sum(&one.segments);
+	}
+	for (g = 0; g < STAT_NR; g++)
+		ios -= st->ios[g];
+	HOLDS(ios == 0);
+	HOLDS(segs == hist_sum(&st->segments));
+}
+
 /* Properties (a) and (b), and that nothing is left. */
 static void
 check_disk(struct world *w, struct disk *d)
@@ -874,6 +921,8 @@ check_disk(struct world *w, struct disk *d)
 		splits += st.splits[g];
 		w->nr_splits[g] += st.splits[g];
 	}
+	for (g = 0; g < REFUSED_NR; g++)
+		w->nr_refused[g] += st.refused[g];
 	for (g = 0; g < STAT_FLUSH; g++) {
 		ios += st.ios[g];
 		merges += st.merges[g];
@@ -882,8 +931,11 @@ check_disk(struct world *w, struct disk *d)
 	if (!d->queue->conf.iostats) {
 		HOLDS(ios == 0);
 		HOLDS(merges == 0);
+		HOLDS(hist_count(&st.bvecs) == 0);
 		return;
 	}
+	check_histograms(d, &st);
+	check_hctxs(d, &st);
 	for (g = 0; g < STAT_FLUSH && !w->in_bytes; g++) {
 		HOLDS(st.sectors[g] == d->sectors[g]);
 		HOLDS(st.sectors[g] == d->submitted_bytes[g] / SECTOR_SIZE);
@@ -1001,6 +1053,10 @@ check_variety(const struct world *w)
 	HOLDS(w->nr_front > 0);
 	for (i = 0; i < SPLIT_NR; i++)
 		HOLDS(w->nr_splits[i] > 0);
+	for (i = 0; i < REFUSED_NR; i++)
+		HOLDS(w->nr_refused[i] > 0 ||
+		      (i == REFUSED_PRIORITY &&
+			  strcmp(w->profile->name, "4.14") == 0));
 	for (i = 0; i < REQ_OP_NR; i++)
 		HOLDS(w->nr_ops[i] > 0 || (i == REQ_OP_FLUSH && !w->caches));
 }
@@ -1148,6 +1204,7 @@ struct model {
 	unsigned max;
 	unsigned nomerges;
 	bool size_flush;
+	uint64_t refused[REFUSED_NR];
 	struct model_rq plug[MAX_MODEL];
 	unsigned nr_plug;
 	struct model_rq out[MAX_MODEL];
@@ -1215,13 +1272,23 @@ model_try(struct model *m, struct model_rq *rq, const struct model_rq *bio)
 {
 	bool back = rq->sector + rq->nr_sectors == bio->sector;
 	bool front = bio->sector + bio->nr_sectors == rq->sector;
+	uint64_t max;
 
-	if (rq->nomerge || rq->op != bio->op ||
-	    (m->prio_matters && rq->prio != bio->prio) || !(back || front))
+	if (rq->op != bio->op || !(back || front))
 		return 0;
-	if (rq->nr_sectors + bio->nr_sectors >
-		model_max(m, back ? rq->sector : bio->sector) ||
-	    rq->nr_segs + bio->nr_segs > m->lim->max_segments) {
+	if (rq->nomerge || (m->prio_matters && rq->prio != bio->prio)) {
+		m->refused[rq->nomerge ? REFUSED_CLOSED : REFUSED_PRIORITY]++;
+		return 0;
+	}
+	max = model_max(m, back ? rq->sector : bio->sector);
+	if (rq->nr_sectors + bio->nr_sectors > max) {
+		m->refused[max < m->lim->max_sectors ? REFUSED_CHUNK
+						     : REFUSED_SIZE]++;
+		rq->nomerge = true;
+		return -1;
+	}
+	if (rq->nr_segs + bio->nr_segs > m->lim->max_segments) {
+		m->refused[REFUSED_SEGMENTS]++;
 		rq->nomerge = true;
 		return -1;
 	}
@@ -1354,9 +1421,12 @@ model_bio(struct world *w, const struct model *m, struct model_rq *bio,
 }
 
 static void
-compare_with_model(struct model *m)
+compare_with_model(struct model *m, const struct queue_stat *st)
 {
 	unsigned i, b, at = 0;
+
+	for (i = 0; i < REFUSED_NR; i++)
+		HOLDS(st->refused[i] == m->refused[i]);
 
 	HOLDS(saw.in_burst == 0);
 	HOLDS(saw.nr == m->nr_out);
@@ -1384,6 +1454,7 @@ play_model(struct world *w, uint64_t number)
 	static struct model m;
 	struct model_rq earlier[MAX_MODEL], *e;
 	struct queue_conf conf = h_conf(w->profile);
+	struct queue_stat st;
 	struct queue *q;
 	unsigned i, nr, page;
 
@@ -1427,7 +1498,8 @@ play_model(struct world *w, uint64_t number)
 	cpu_run(w->cpu, w->now);
 	model_flush(&m);
 	HOLDS(saw.nr_ended == nr);
-	compare_with_model(&m);
+	stat_read(q, &st, w->now);
+	compare_with_model(&m, &st);
 	queue_free(q);
 }
 

@@ -197,7 +197,8 @@ t8(void **state)
 	h_finish(&h);
 	EXPECT_REQUESTS(&h, { 100, 28, single_page(&h) ? 2 : 1, NM },
 	    { 128, 36, 1, MERGEABLE });
-	expect_splits(&h, 1, 0, 0);
+	expect_splits(&h, 0, 0, 0);
+	expect_chunk_splits(&h, 1);
 	h_close(&h);
 }
 
@@ -737,6 +738,7 @@ t22(void **state)
 	h_finish(&h);
 	EXPECT_REQUESTS(&h, { 0, 248, ANY, NM }, { 248, 24, ANY, MERGEABLE });
 	expect_counts(&h, STAT_WRITE, 2, 1);
+	expect_refused(&h, REFUSED_SIZE, 1);
 	h_close(&h);
 }
 
@@ -754,6 +756,7 @@ t23(void **state)
 	h_finish(&h);
 	EXPECT_REQUESTS(&h, { 0, 24, 3, NM }, { 24, 16, 2, MERGEABLE });
 	expect_counts(&h, STAT_WRITE, 2, 0);
+	expect_refused(&h, REFUSED_SEGMENTS, 1);
 	h_close(&h);
 }
 
@@ -1045,6 +1048,7 @@ t32_refused(void **state)
 	free(bio->priv);
 	h_finish(&h);
 	EXPECT_REQUESTS(&h, { 96, 24, 1, NM });
+	expect_refused(&h, REFUSED_CHUNK, 1);
 	h_close(&h);
 
 	h_open(&h, &conf);
@@ -1072,6 +1076,7 @@ t32_merges(void **state)
 	h_finish(&h);
 	EXPECT_REQUESTS(&h, { 96, 32, 2, MERGEABLE });
 	expect_counts(&h, STAT_WRITE, 1, 1);
+	expect_refused(&h, REFUSED_CHUNK, 0);
 	h_close(&h);
 }
 

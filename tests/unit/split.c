@@ -43,6 +43,24 @@ says_why_it_splits(void **state)
 	free(bio->priv);
 	h_close(&h);
 
+	conf.limits.chunk_sectors = 12; /* 2.2: of 16, 12 are left, then 8 */
+	h_open(&h, &conf);
+	bio = h_bio(&h, REQ_OP_READ, 4);
+	add_pages(&h, bio, 0x100000, PAGE_SIZE, 24);
+	assert_int_equal(fits(bio, &segs, &cause), 8 * 512);
+	assert_int_equal(cause, SPLIT_CHUNK);
+	free(bio->priv);
+	h_close(&h);
+	conf.limits.chunk_sectors = 16; /* and 16 is no less than the size */
+	h_open(&h, &conf);
+	bio = h_bio(&h, REQ_OP_READ, 0);
+	add_pages(&h, bio, 0x100000, PAGE_SIZE, 24);
+	assert_int_equal(fits(bio, &segs, &cause), 16 * 512);
+	assert_int_equal(cause, SPLIT_SIZE);
+	free(bio->priv);
+	h_close(&h);
+	conf.limits.chunk_sectors = 0;
+
 	conf.limits.virt_boundary_mask = 0;
 	conf.limits.max_sectors = 2560;
 	h_open(&h, &conf);
