@@ -167,10 +167,16 @@ static void bad_usage(void) __attribute__((noreturn));
 struct args {
 	char **argv;
 	int argc;
-	bool extended;       /* -x */
+	char options[8];     /* the letters that were given */
 	const char *output;  /* -o; NULL: not given */
 	const char *seconds; /* -w */
 };
+
+static bool
+given(const struct args *args, char letter)
+{
+	return strchr(args->options, letter) != NULL;
+}
 
 static void
 run_list(const struct args *args)
@@ -238,15 +244,52 @@ run_stat(const struct args *args)
 }
 
 static void
+run_inflight(const struct args *args)
+{
+	json_t *answer = ask("inflight", args->argv[0], NULL);
+
+	if (!client.json)
+		printf("%s\n", string_of(answer, "inflight"));
+	json_decref(answer);
+}
+
+/* An answer that is one object, which `print` knows how to show. */
+static void
+show(const char *command, const char *name,
+    int (*print)(json_t *json, FILE *out))
+{
+	json_t *answer = ask(command, name, NULL);
+
+	if (!client.json &&
+	    print(json_object_get(answer, command), stdout) != 0)
+		die("%s: an answer without what %s is about", client.control,
+		    command);
+	json_decref(answer);
+}
+
+static void
+run_segments(const struct args *args)
+{
+	show("segments", args->argv[0], segments_print);
+}
+
+static void
+run_queue(const struct args *args)
+{
+	show("queue", args->argv[0], queueinfo_print);
+}
+
+static void
 run_diskstats(const struct args *args)
 {
+	const char *form = given(args, 's') ? "fio_sectors" : "fio";
 	json_t *answer, *d;
 	size_t i;
 
 	answer = ask("diskstats", args->argc > 0 ? args->argv[0] : NULL, NULL);
 	if (!client.json)
 		json_array_foreach(json_object_get(answer, "devices"), i, d)
-		    printf("%s\n", string_of(d, "fio"));
+		    printf("%s\n", string_of(d, form));
 	json_decref(answer);
 }
 
@@ -313,6 +356,7 @@ static void
 report(
     const struct args *args, const char *name, double interval, uint64_t count)
 {
+	bool extended = given(args, 'x');
 	json_t *before = NULL, *answer, *d;
 	struct timespec pause = {
 		.tv_sec = (time_t)interval,
@@ -325,11 +369,10 @@ report(
 			nanosleep(&pause, NULL);
 		answer = ask("iostat", name, NULL);
 		if (!client.json) {
-			iostat_header(args->extended, stdout);
+			iostat_header(extended, stdout);
 			json_array_foreach(json_object_get(answer, "devices"),
 			    i, d) print_report(d,
-			    device_of(before, string_of(d, "name")),
-			    args->extended);
+			    device_of(before, string_of(d, "name")), extended);
 			putchar('\n');
 		}
 		fflush(stdout);
@@ -542,24 +585,31 @@ static const struct command {
 	const char *help;
 	int min_args, max_args;
 	void (*run)(const struct args *args);
+	const char *options; /* the letters it takes */
 } commands[] = {
-	{ "list", "", "the devices", 0, 0, run_list },
+	{ "list", "", "the devices", 0, 0, run_list, "" },
 	{ "get", "NAME [ATTRIBUTE]", "its settings, or the value of one", 1, 2,
-	    run_get },
+	    run_get, "" },
 	{ "set", "NAME ATTRIBUTE VALUE", "change one that is live", 2, 3,
-	    run_set },
-	{ "stat", "NAME", "the fields of /sys/block/NAME/stat", 1, 1,
-	    run_stat },
+	    run_set, "" },
+	{ "stat", "NAME", "the fields of /sys/block/NAME/stat", 1, 1, run_stat,
+	    "" },
+	{ "inflight", "NAME", "those of /sys/block/NAME/inflight", 1, 1,
+	    run_inflight, "" },
 	{ "iostat", "[-x] [NAME] [INTERVAL [COUNT]]",
 	    "what iostat prints: first since power-on, then in each interval",
-	    0, 3, run_iostat },
-	{ "diskstats", "[NAME]", "fio's \"Disk stats\" line", 0, 1,
-	    run_diskstats },
+	    0, 3, run_iostat, "x" },
+	{ "diskstats", "[-s] [NAME]", "fio's \"Disk stats\" line", 0, 1,
+	    run_diskstats, "s" },
+	{ "segments", "NAME", "bvecs, segments, splits, refused merges", 1, 1,
+	    run_segments, "" },
+	{ "queue", "NAME", "limits, the plug's rules, tags, hardware queues", 1,
+	    1, run_queue, "" },
 	{ "trace", "NAME [-o FILE] [-w SECONDS]",
 	    "trace to FILE.blktrace.N, for blkparse; - is standard output", 1,
-	    1, run_trace },
+	    1, run_trace, "ow" },
 	{ "help", "[ATTRIBUTE]", "what the attributes are; asks no daemon", 0,
-	    1, run_help },
+	    1, run_help, "" },
 	{},
 };
 
@@ -577,6 +627,9 @@ usage(FILE *out)
 	    "else\n"
 	    "                  %s\n"
 	    "  --json          print the answer as it comes\n"
+	    "  -x, --extended  of iostat: the columns of iostat -x\n"
+	    "  -s, --sectors   of diskstats: with sectors=, as fio has it "
+	    "since 3.36\n"
 	    "  -o, --output FILE, -w, --seconds N   of trace: else NAME, until "
 	    "^C\n"
 	    "  --help, --version\n"
@@ -594,15 +647,28 @@ bad_usage(void)
 }
 
 static void
+add_option(struct args *args, char letter)
+{
+	size_t nr = strlen(args->options);
+
+	if (!given(args, letter))
+		args->options[nr] = letter;
+}
+
+static bool
+takes_options(const struct command *c, const char *letters)
+{
+	return strspn(letters, c->options) == strlen(letters);
+}
+
+static void
 run(const char *name, struct args *args)
 {
 	for (const struct command *c = commands; c->name != NULL; c++) {
 		if (strcmp(c->name, name) != 0)
 			continue;
 		if (args->argc < c->min_args || args->argc > c->max_args ||
-		    (args->extended && c->run != run_iostat) ||
-		    (args->output != NULL && c->run != run_trace) ||
-		    (args->seconds != NULL && c->run != run_trace) ||
+		    !takes_options(c, args->options) ||
 		    (client.json && c->run == run_trace))
 			bad_usage();
 		c->run(args);
@@ -626,6 +692,8 @@ main(int argc, char **argv)
 		{ "json", no_argument, NULL, OPT_JSON },
 		{ "output", required_argument, NULL, 'o' },
 		{ "seconds", required_argument, NULL, 'w' },
+		{ "extended", no_argument, NULL, 'x' },
+		{ "sectors", no_argument, NULL, 's' },
 		{ "help", no_argument, NULL, OPT_HELP },
 		{ "version", no_argument, NULL, OPT_VERSION },
 		{},
@@ -636,13 +704,20 @@ main(int argc, char **argv)
 	client.control = getenv("NULLBD_CONTROL");
 	if (client.control == NULL)
 		client.control = CTL_SOCKET;
-	while ((opt = getopt_long(argc, argv, "xo:w:", options, NULL)) != -1)
+	while ((opt = getopt_long(argc, argv, "xso:w:", options, NULL)) != -1)
 		switch (opt) {
 		case OPT_CONTROL: client.control = optarg; break;
 		case OPT_JSON: client.json = true; break;
-		case 'x': args.extended = true; break;
-		case 'o': args.output = optarg; break;
-		case 'w': args.seconds = optarg; break;
+		case 'x':
+		case 's': add_option(&args, (char)opt); break;
+		case 'o':
+			add_option(&args, 'o');
+			args.output = optarg;
+			break;
+		case 'w':
+			add_option(&args, 'w');
+			args.seconds = optarg;
+			break;
 		case OPT_HELP: usage(stdout); return EXIT_DONE;
 		case OPT_VERSION:
 			printf("nullbctl %s\n", NULLBD_VERSION);

@@ -704,6 +704,9 @@ void requests_take_group(struct request_list *from, struct request_list *group);
 /* for queue.c: PLUG_CALL, the queue is to be run when the call ends */
 void
 plug_call(struct plug *plug, struct queue *q, struct cpu *cpu, uint64_t now);
+/* Does a plug hold one request of this queue only (4.1)?  In queue.c. */
+bool plugs_limited(const struct queue *q);
+
 /* for queue.c: the merge tier; the adding of a request that did not merge */
 bool
 plug_merge(struct plug *plug, struct bio *bio, struct ctx *ctx, uint64_t now);

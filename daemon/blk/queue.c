@@ -890,8 +890,7 @@ rq_init(struct request *rq, struct ctx *ctx, struct bio *bio, uint64_t now)
 	rq->start_ns = now;
 }
 
-/* Does a plug hold one request of this queue only (4.1)? */
-static bool
+bool
 plugs_limited(const struct queue *q)
 {
 	if (q->conf.nr_hw_queues == 1)

@@ -117,6 +117,14 @@ print_attr(const void *arg, FILE *out)
 	attr_get(of->attr, of->conf, out);
 }
 
+json_t *
+ctl_value(const struct attr *a, const struct disk_conf *conf)
+{
+	struct attr_of of = { a, conf };
+
+	return text_of(print_attr, &of);
+}
+
 static json_t *
 run_get_all(const struct disk_conf *conf)
 {
@@ -124,11 +132,8 @@ run_get_all(const struct disk_conf *conf)
 	char name[80];
 
 	for (const struct attr *a = disk_attrs; a->name != NULL; a++) {
-		struct attr_of of = { a, conf };
-
 		snprintf(name, sizeof(name), "%s%s", attr_prefix(a), a->name);
-		if (json_object_set_new(all, name, text_of(print_attr, &of)) !=
-		    0) {
+		if (json_object_set_new(all, name, ctl_value(a, conf)) != 0) {
 			json_decref(all);
 			return NULL;
 		}
@@ -140,18 +145,17 @@ static json_t *
 run_get(struct call *call)
 {
 	struct disk *d = find_disk(call);
-	struct attr_of of;
+	const struct attr *a;
 
 	if (d == NULL)
 		return fail(ENODEV, "%s: no such device", call->name);
-	of.conf = disk_shown(d);
 	if (call->attribute == NULL)
-		return run_get_all(of.conf);
-	of.attr = attr_find(disk_attrs, call->attribute);
-	if (of.attr == NULL)
+		return run_get_all(disk_shown(d));
+	a = attr_find(disk_attrs, call->attribute);
+	if (a == NULL)
 		return fail(ENOENT, "%s: no such attribute", call->attribute);
 	return json_pack(
-	    "{s:b, s:o}", "ok", 1, "value", text_of(print_attr, &of));
+	    "{s:b, s:o}", "ok", 1, "value", ctl_value(a, disk_shown(d)));
 }
 
 static json_t *
@@ -250,22 +254,59 @@ print_fio(const void *arg, FILE *out)
 {
 	const struct stat_of *of = arg;
 
-	fio_line(of->disk->name, &of->on, &of->now, out);
+	fio_line(false, of->disk->name, &of->on, &of->now, out);
+}
+
+static void
+print_fio_sectors(const void *arg, FILE *out)
+{
+	const struct stat_of *of = arg;
+
+	fio_line(true, of->disk->name, &of->on, &of->now, out);
+}
+
+/* /sys/block/X/inflight: what the driver has of reads and writes */
+static void
+print_inflight(const void *arg, FILE *out)
+{
+	const struct queue_stat *st = &((const struct stat_of *)arg)->now.stat;
+
+	fprintf(out, "%8u %8u", (unsigned)st->inflight_rw[0],
+	    (unsigned)st->inflight_rw[1]);
 }
 
 static json_t *
-run_stat(struct call *call)
+run_stat(struct call *call, struct disk *d)
 {
-	struct disk *d = find_disk(call);
 	struct stat_of of;
 
-	if (d == NULL)
-		return fail(ENODEV, "%s: no such device", call->name);
-	if (d->queue == NULL)
-		return fail(ENODEV, "%s: the power is off", d->name);
 	stat_init(&of, d, call->now);
 	return json_pack("{s:b, s:o, s:o}", "ok", 1, "stat",
 	    text_of(print_stat, &of), "sample", sample_pack(&of.now));
+}
+
+static json_t *
+run_inflight(struct call *call, struct disk *d)
+{
+	struct stat_of of;
+
+	stat_init(&of, d, call->now);
+	return json_pack(
+	    "{s:b, s:o}", "ok", 1, "inflight", text_of(print_inflight, &of));
+}
+
+static json_t *
+run_segments(struct call *call, struct disk *d)
+{
+	return json_pack(
+	    "{s:b, s:o}", "ok", 1, "segments", segments_pack(d, call->now));
+}
+
+static json_t *
+run_queue(struct call *call, struct disk *d)
+{
+	(void)call;
+	return json_pack("{s:b, s:o}", "ok", 1, "queue", queueinfo_pack(d));
 }
 
 static json_t *
@@ -279,8 +320,10 @@ one_iostat(const struct stat_of *of)
 static json_t *
 one_diskstats(const struct stat_of *of)
 {
-	return json_pack("{s:s, s:o, s:o}", "name", of->disk->name, "diskstats",
-	    text_of(print_diskstats, of), "fio", text_of(print_fio, of));
+	return json_pack("{s:s, s:o, s:o, s:o}", "name", of->disk->name,
+	    "diskstats", text_of(print_diskstats, of), "fio",
+	    text_of(print_fio, of), "fio_sectors",
+	    text_of(print_fio_sectors, of));
 }
 
 /* The named device, or all that are on: `one` makes each one's part. */
@@ -324,15 +367,10 @@ run_diskstats(struct call *call)
 }
 
 static json_t *
-run_trace(struct call *call)
+run_trace(struct call *call, struct disk *d)
 {
-	struct disk *d = find_disk(call);
 	int err;
 
-	if (d == NULL)
-		return fail(ENODEV, "%s: no such device", call->name);
-	if (d->queue == NULL)
-		return fail(ENODEV, "%s: the power is off", d->name);
 	if (call->ctl->trace == NULL)
 		return fail(EOPNOTSUPP, "%s: cannot be traced", d->name);
 	err = call->ctl->trace(call->from, d);
@@ -347,19 +385,36 @@ run_trace(struct call *call)
 static const struct command {
 	const char *name;
 	json_t *(*run)(struct call *call);
+	json_t *(*run_on)(struct call *call, struct disk *d);
 	bool needs_name;
 } commands[] = {
-	{ "list", run_list, false },
-	{ "get", run_get, true },
-	{ "set", run_set, true },
-	{ "stat", run_stat, true },
-	{ "iostat", run_iostat, false },
-	{ "diskstats", run_diskstats, false },
-	{ "trace", run_trace, true },
+	{ "list", .run = run_list },
+	{ "get", .run = run_get, .needs_name = true },
+	{ "set", .run = run_set, .needs_name = true },
+	{ "stat", .run_on = run_stat, .needs_name = true },
+	{ "inflight", .run_on = run_inflight, .needs_name = true },
+	{ "segments", .run_on = run_segments, .needs_name = true },
+	{ "queue", .run_on = run_queue, .needs_name = true },
+	{ "iostat", .run = run_iostat },
+	{ "diskstats", .run = run_diskstats },
+	{ "trace", .run_on = run_trace, .needs_name = true },
 	{},
 };
 
 /* ---- requests */
+
+/* A command for a device that is on. */
+static json_t *
+run_on(const struct command *c, struct call *call)
+{
+	struct disk *d = find_disk(call);
+
+	if (d == NULL)
+		return fail(ENODEV, "%s: no such device", call->name);
+	if (d->queue == NULL)
+		return fail(ENODEV, "%s: the power is off", d->name);
+	return c->run_on(call, d);
+}
 
 static json_t *
 dispatch(struct call *call)
@@ -372,7 +427,7 @@ dispatch(struct call *call)
 			    "%s: of which device? \"name\" is "
 			    "missing",
 			    c->name);
-		return c->run(call);
+		return c->run_on != NULL ? run_on(c, call) : c->run(call);
 	}
 	return fail(EINVAL, "%s: no such command", call->command);
 }

@@ -162,8 +162,11 @@ void iostat_line(bool extended, const char *name, const struct sample *from,
 /* The columns of -x by their names; NULL when out of memory. */
 struct json_t *iostat_json(const struct sample *from, const struct sample *to);
 
-/* fio's line in "Disk stats (read/write):", without a newline. */
-void fio_line(const char *name, const struct sample *from,
+/*
+ * fio's line in "Disk stats (read/write):", without a newline: as up to 3.35,
+ * or with sectors as since 3.36.
+ */
+void fio_line(bool sectors, const char *name, const struct sample *from,
     const struct sample *to, FILE *out);
 
 /* A sample over the control socket.  NULL: no memory; -EINVAL: not one. */
@@ -224,6 +227,21 @@ int tracefile_write(
 int tracefile_flush(struct tracefile *t);
 /* NULL is fine. */
 void tracefile_free(struct tracefile *t);
+/* ------------------------------------------------------------ segments.c */
+
+/*
+ * What became of bvecs on a disk that is on: raw numbers.  NULL when out of
+ * memory.
+ */
+struct json_t *segments_pack(const struct disk *d, uint64_t now);
+/* The same as tables; 0, or -EINVAL when it is something else. */
+int segments_print(struct json_t *json, FILE *out);
+
+/* ----------------------------------------------------------- queueinfo.c */
+
+/* The queue of a disk that is on: its limits, rules, tags and counts. */
+struct json_t *queueinfo_pack(const struct disk *d);
+int queueinfo_print(struct json_t *json, FILE *out);
 
 /* ------------------------------------------------------------- control.c */
 
@@ -263,5 +281,8 @@ char *ctl_request(const struct ctl *ctl, void *from, const char *line,
  * that is not 0, `text`.  NULL when out of memory.
  */
 char *ctl_settled(int error, const char *text);
+
+/* An attribute as null_blk prints it, a string; NULL when out of memory. */
+struct json_t *ctl_value(const struct attr *a, const struct disk_conf *conf);
 
 #endif

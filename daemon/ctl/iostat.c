@@ -204,20 +204,22 @@ iostat_json(const struct sample *from, const struct sample *to)
 	return NULL;
 }
 
-/* fio 3.33's form; from 3.36 on it has sectors= between ios and merge. */
 void
-fio_line(const char *name, const struct sample *from, const struct sample *to,
-    FILE *out)
+fio_line(bool sectors, const char *name, const struct sample *from,
+    const struct sample *to, FILE *out)
 {
 	struct delta d;
 	const struct queue_stat *st = &d.stat;
 
 	delta_init(&d, from, to);
+	fprintf(out, "  %s: ios=%" PRIu64 "/%" PRIu64, name, st->ios[STAT_READ],
+	    st->ios[STAT_WRITE]);
+	if (sectors)
+		fprintf(out, ", sectors=%" PRIu64 "/%" PRIu64,
+		    st->sectors[STAT_READ], st->sectors[STAT_WRITE]);
 	fprintf(out,
-	    "  %s: ios=%" PRIu64 "/%" PRIu64 ", merge=%" PRIu64 "/%" PRIu64
-	    ", ticks=%" PRIu64 "/%" PRIu64 ", in_queue=%" PRIu64
-	    ", util=%.2f%%",
-	    name, st->ios[STAT_READ], st->ios[STAT_WRITE],
+	    ", merge=%" PRIu64 "/%" PRIu64 ", ticks=%" PRIu64 "/%" PRIu64
+	    ", in_queue=%" PRIu64 ", util=%.2f%%",
 	    st->merges[STAT_READ], st->merges[STAT_WRITE],
 	    st->ticks_ms[STAT_READ], st->ticks_ms[STAT_WRITE], st->in_queue_ms,
 	    util_percent(&d, STAT_READ));

@@ -200,7 +200,50 @@ shows_the_lines_of_diskstats_and_fio(void **state)
 	    "   0       1 old 0 0 0 0 0 0 0 0 0 0 0");
 	assert_string_equal(json_string_value(json_object_get(d, "fio")),
 	    "  old: ios=0/0, merge=0/0, ticks=0/0, in_queue=0, util=0.00%");
+	assert_string_equal(
+	    json_string_value(json_object_get(d, "fio_sectors")),
+	    "  old: ios=0/0, sectors=0/0, merge=0/0, ticks=0/0, in_queue=0, "
+	    "util=0.00%");
 	json_decref(answer);
+}
+
+static void
+shows_what_is_in_flight(void **state)
+{
+	(void)state; /* as sysfs does: "%8u %8u" */
+	assert_answer("{\"command\":\"inflight\",\"name\":\"nullb0\"}",
+	    "inflight", "       0        0");
+	assert_refused("{\"command\":\"inflight\",\"name\":\"off\"}", "ENODEV",
+	    "off: the power is off");
+}
+
+/* A command whose answer has an object of the same name. */
+static void
+assert_object(const char *command)
+{
+	char request[80];
+	json_t *answer;
+
+	snprintf(request, sizeof(request),
+	    "{\"command\":\"%s\",\"name\":\"old\"}", command);
+	answer = ask(request);
+	assert_string_equal(json_string_value(json_object_get(
+				json_object_get(answer, command), "kernel")),
+	    "4.14");
+	json_decref(answer);
+	snprintf(request, sizeof(request),
+	    "{\"command\":\"%s\",\"name\":\"off\"}", command);
+	assert_refused(request, "ENODEV", "off: the power is off");
+	snprintf(request, sizeof(request), "{\"command\":\"%s\"}", command);
+	assert_refused(request, "EINVAL", NULL);
+}
+
+static void
+looks_into_a_queue(void **state)
+{
+	(void)state; /* what is in the objects: unit/segments, queueinfo */
+	assert_object("segments");
+	assert_object("queue");
 }
 
 static void
@@ -327,6 +370,8 @@ main(void)
 		cmocka_unit_test(lists_devices_that_are_on_and_off),
 		cmocka_unit_test(shows_as_many_fields_of_stat_as_the_kernel),
 		cmocka_unit_test(shows_the_lines_of_diskstats_and_fio),
+		cmocka_unit_test(shows_what_is_in_flight),
+		cmocka_unit_test(looks_into_a_queue),
 		cmocka_unit_test(gives_samples_of_all_devices_that_are_on),
 		cmocka_unit_test(refuses_with_a_name_and_a_sentence),
 		cmocka_unit_test(lets_the_daemon_trace_what_is_on),

@@ -26,6 +26,25 @@ host_new(unsigned nr_cpus)
 	return m;
 }
 
+/* A disk with settings "a=1 b=2", which is on. */
+static inline struct disk *
+host_disk(struct machine *m, struct page_pool *p, const char *settings)
+{
+	struct disk *d = disk_new("nullb0", m, p);
+	char *copy = strdup(settings), *rest = copy, *name, *value, err[256];
+
+	while ((value = strsep(&rest, " ")) != NULL && *value != '\0') {
+		name = strsep(&value, "=");
+		if (attr_set(disk_attrs, &d->set, name, value, false, err,
+			sizeof(err)) != 0)
+			fail_msg("%s", err);
+	}
+	free(copy);
+	if (disk_power_on(d, 1000000, err, sizeof(err)) != 0)
+		fail_msg("%s", err);
+	return d;
+}
+
 static inline void
 turn(struct cpu *cpu)
 {

@@ -102,21 +102,27 @@ prints_zeros_where_nothing_happened(void **state)
 }
 
 static void
-prints_the_line_of_fio_3_33(void **state)
+prints_the_line_of_fio(void **state)
 {
 	struct sample busy = after;
 	FILE *out = writing();
 
 	(void)state; /* block layer notes, 6.4 */
-	fio_line("nullb0", &before, &after, out);
+	fio_line(false, "nullb0", &before, &after, out);
 	fclose(out);
 	assert_string_equal(text, "  nullb0: ios=200/0, merge=100/0, "
 				  "ticks=400/0, in_queue=4000, util=50.00%");
 	busy.stat.io_ticks_ms = 99999; /* capped */
 	out = writing();
-	fio_line("nullb0", &before, &busy, out);
+	fio_line(false, "nullb0", &before, &busy, out);
 	fclose(out);
 	assert_non_null(strstr(text, "util=100.00%"));
+	out = writing(); /* since 3.36 */
+	fio_line(true, "nullb0", &before, &after, out);
+	fclose(out);
+	assert_string_equal(text,
+	    "  nullb0: ios=200/0, sectors=8000/0, merge=100/0, "
+	    "ticks=400/0, in_queue=4000, util=50.00%");
 }
 
 static void
@@ -163,7 +169,7 @@ main(void)
 		cmocka_unit_test(prints_the_columns_of_iostat_x),
 		cmocka_unit_test(prints_the_short_form),
 		cmocka_unit_test(prints_zeros_where_nothing_happened),
-		cmocka_unit_test(prints_the_line_of_fio_3_33),
+		cmocka_unit_test(prints_the_line_of_fio),
 		cmocka_unit_test(names_columns_in_json),
 		cmocka_unit_test(a_sample_survives_json),
 	};

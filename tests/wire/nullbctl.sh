@@ -52,7 +52,7 @@ expect 0 127 ""
 ctl get old kernel
 expect 0 4.14 ""
 ctl get nullb0
-expect 0 "size * 64*description * the first" ""
+expect 0 "size * 64*description * the first*" ""
 ctl list
 expect 0 "NAME*nullb0 * on * 67108864*old*4.14" ""
 
@@ -72,6 +72,10 @@ ctl iostat
 expect 0 "Device * tps *nullb0*old*" ""
 ctl diskstats old
 expect 0 "  old: ios=0/0, merge=0/0, ticks=0/0, in_queue=0, util=0.00%" ""
+ctl diskstats -s old
+expect 0 "  old: ios=0/0, sectors=0/0, merge=0/0, *" ""
+ctl inflight old
+expect 0 "       0        0" ""
 ctl --json diskstats old
 expect 0 '{"ok":true,"devices":*"   0       1 old 0 0 *}' ""
 
@@ -88,6 +92,12 @@ ctl iostat nullb0 0
 expect 2 "" "nullbctl: iostat: an interval*"
 ctl stat -x nullb0
 expect 2 "" "usage:*"
+ctl iostat -s
+expect 2 "" "usage:*"
+ctl segments
+expect 2 "" "usage:*"
+ctl queue nope
+expect 1 "" "nullbctl: nope: no such device"
 ctl --help
 expect 0 "usage:*Exit status*" ""
 
@@ -97,6 +107,23 @@ if command -v nbdinfo >/dev/null && command -v nbdcopy >/dev/null; then
 	ctl stat nullb0
 	[ "$(awk '{ print $7 }' <<<"$out")" = 2048 ] ||
 		fail "1 MiB written, 2048 sectors: $out"
+
+	# what became of it
+	ctl segments nullb0
+	expect 0 "nullb0: kernel 6.12, multi-page bvecs*
+bvecs of a bio, as it was submitted: * on average*
+sectors of a request: *
+refused merges *" ""
+	ctl --json segments nullb0
+	[[ $out == *'"sectors_per_request":{"count":'*',"sum":2048,'* ]] ||
+		fail "1 MiB written, 2048 sectors: $out"
+	ctl queue nullb0
+	expect 0 "/sys/block/nullb0/queue*max_sectors_kb * 127*
+the plug of 6.12*
+scheduler none, 0 of 64 tags in use*
+HCTX * 2048 0-*" ""
+	ctl --json queue nullb0
+	expect 0 '{"ok":true,"queue":{*"max_segments":"128"*' ""
 fi
 
 stop_nullbd
