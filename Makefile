@@ -107,6 +107,8 @@ help:
 	@echo 'make demo       install what is missing, build, stress a device with fio'
 	@echo 'make check      install what is missing, build, run every test'
 	@echo 'make bench      compare with other NBD servers'
+	@echo 'make experiment-multipage'
+	@echo '                single-page beside multipage bvecs, in numbers'
 	@echo 'make asan tsan  build/asan, build/tsan: everything under a sanitizer'
 	@echo 'make install    DESTDIR=$(DESTDIR) PREFIX=$(PREFIX);  make uninstall'
 	@echo 'make deps       install what building and testing need (Debian)'

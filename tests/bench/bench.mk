@@ -13,3 +13,13 @@ $(bench_bin): $(B)/bench/%: tests/bench/%.c $(wildcard tests/bench/*.h)
 .PHONY: bench
 bench: all $(bench_bin)
 	B=$(B) tests/bench/bench $(PROFILE)
+
+# Single-page beside multipage bvecs, in-process: a table in Markdown.
+$(B)/bench/multipage: $(B)/obj/tests/bench/multipage.o $(B)/libupper.a $(B)/libnullb.a
+	@mkdir -p $(@D)
+	$(E) '  LD    $@'
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS_CTL)
+
+.PHONY: experiment-multipage
+experiment-multipage: $(B)/bench/multipage
+	@$(B)/bench/multipage
