@@ -242,6 +242,54 @@ int segments_print(struct json_t *json, FILE *out);
 /* The queue of a disk that is on: its limits, rules, tags and counts. */
 struct json_t *queueinfo_pack(const struct disk *d);
 int queueinfo_print(struct json_t *json, FILE *out);
+/* --------------------------------------------------------------- iolog.c */
+
+#define IOLOG_MAX_IOS   (1u << 25)
+#define IOLOG_MAX_BYTES UINT32_MAX       /* of an I/O, as blktrace has it */
+#define IOLOG_MAX_NS    (UINT64_MAX / 4) /* 146 years */
+
+/* One I/O of a recording. */
+struct iolog_io {
+	uint64_t ns;  /* when it was submitted, from the first one on */
+	uint64_t pos; /* bytes; it ends below 2^63 */
+	uint64_t bytes;
+	uint64_t line;   /* of a text; of a binary file the record, from 1 on */
+	uint64_t offset; /* of that record in its file, in bytes */
+	uint32_t task;   /* the pid; 0 in fio's */
+	uint32_t device; /* major << 20 | minor; 0 in fio's */
+	uint16_t flags;  /* REQ_* */
+	uint16_t file;   /* FILE.blktrace.N */
+	uint8_t op;      /* enum req_op */
+	bool first;      /* fio waited before it: it begins a batch */
+	bool alone;      /* fio's sync or trim: it comes when all before it has
+			    ended, and the next one when it has */
+};
+
+/* A recording: I/Os in the order of their submission. */
+struct iolog {
+	const char *path; /* the caller's */
+	struct iolog_io *io;
+	size_t nr, max;
+	bool timed; /* else ns are but fio's waits, added up */
+	bool binary;
+	bool split;   /* binary, and each CPU has a file: path.blktrace.N */
+	char *device; /* whose I/Os these are: "8,0", or a file's name */
+	uint64_t nr_ignored; /* I/Os of others */
+};
+
+/*
+ * Read what blkparse printed, what blktrace wrote (one file, or FILE where
+ * there are FILE.blktrace.0, .1, ...), or an iolog of fio, version 2 or 3: its
+ * content tells.  path "-" is the standard input.  `device` picks whose I/Os;
+ * NULL: the first one's.  NULL: the recording is bad, or none, and a line to
+ * `errors` says why.
+ */
+struct iolog *iolog_read(const char *path, const char *device, FILE *errors);
+void iolog_free(struct iolog *log);
+
+/* Where an I/O stands: "FILE:12", or "FILE: record 3 at byte 144". */
+void iolog_where(
+    const struct iolog *log, const struct iolog_io *io, char *out, size_t len);
 
 /* ------------------------------------------------------------- control.c */
 

@@ -8,16 +8,22 @@
 #include <errno.h>
 #include <string.h>
 
+void
+source_attach(struct source *s, const char *path, FILE *file, FILE *errors)
+{
+	s->path = path;
+	s->file = file;
+	s->errors = errors;
+	s->line = s->next_line = 1;
+	s->nr_errors = 0;
+}
+
 int
 source_open(struct source *s, const char *path, FILE *errors)
 {
 	int ret;
 
-	s->path = path;
-	s->errors = errors;
-	s->line = s->next_line = 1;
-	s->nr_errors = 0;
-	s->file = fopen(path, "re");
+	source_attach(s, path, fopen(path, "re"), errors);
 	if (s->file != NULL)
 		return 0;
 	ret = -errno;

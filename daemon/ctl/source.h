@@ -23,6 +23,9 @@ struct source {
 
 /* Open it.  0, or -errno of the file, complained about. */
 int source_open(struct source *s, const char *path, FILE *errors);
+/* The same of a file that is open already; source_close() closes it. */
+void
+source_attach(struct source *s, const char *path, FILE *file, FILE *errors);
 void source_close(struct source *s);
 
 /*
