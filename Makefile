@@ -33,7 +33,8 @@ LIBS_NBD = $(shell pkg-config --libs libnbd 2>/dev/null)
 
 core_src  := $(wildcard daemon/base/*.c daemon/blk/*.c daemon/dev/*.c)
 upper_src := $(wildcard daemon/nbd/*.c daemon/ctl/*.c)
-main_src  := $(filter-out daemon/nullbctl.c,$(wildcard daemon/*.c))
+replay_src := daemon/nullb-replay.c daemon/replay.c
+main_src  := $(filter-out daemon/nullbctl.c $(replay_src),$(wildcard daemon/*.c))
 unit_src  := $(wildcard tests/unit/*.c)
 pipe_src  := $(wildcard tests/pipe/*.c)
 wire_src  := $(wildcard tests/wire/*.c)
@@ -49,7 +50,7 @@ wires := $(patsubst tests/wire/%.c,$(B)/wire/%,$(wire_src))
 mans  := $(patsubst daemon/%.in,$(B)/man/%,$(man_src))
 
 .PHONY: all
-all: $(B)/nullbd $(B)/nullbctl $(B)/libnullb.a $(mans)
+all: $(B)/nullbd $(B)/nullbctl $(B)/nullb-replay $(B)/libnullb.a $(mans)
 
 $(B)/libnullb.a: $(call obj,$(core_src))
 	$(E) '  AR    $@'
@@ -64,6 +65,10 @@ $(B)/nullbd: $(call obj,$(main_src)) $(B)/libupper.a $(B)/libnullb.a
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS_EV) $(LIBS_CTL)
 
 $(B)/nullbctl: $(call obj,daemon/nullbctl.c) $(B)/libupper.a $(B)/libnullb.a
+	$(E) '  LD    $@'
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS_CTL)
+
+$(B)/nullb-replay: $(call obj,$(replay_src)) $(B)/libupper.a $(B)/libnullb.a
 	$(E) '  LD    $@'
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS_CTL)
 
@@ -103,7 +108,8 @@ $(B)/man/%: daemon/%.in $(B)/nullbd
 
 .PHONY: help
 help:
-	@echo 'make            build/nullbd, build/nullbctl, build/libnullb.a, manuals'
+	@echo 'make            build/nullbd, build/nullbctl, build/nullb-replay,'
+	@echo '                build/libnullb.a, manuals'
 	@echo 'make demo       install what is missing, build, stress a device with fio'
 	@echo 'make check      install what is missing, build, run every test'
 	@echo 'make bench      compare with other NBD servers'
@@ -147,14 +153,14 @@ bin_dir := $(DESTDIR)$(PREFIX)
 install: all
 	install -d $(bin_dir)/sbin $(bin_dir)/bin $(bin_dir)/share/doc/nullbd
 	install -m 755 $(B)/nullbd $(bin_dir)/sbin/
-	install -m 755 $(B)/nullbctl $(bin_dir)/bin/
+	install -m 755 $(B)/nullbctl $(B)/nullb-replay $(bin_dir)/bin/
 	for m in $(mans); do s=$${m##*.}; install -d $(bin_dir)/share/man/man$$s && \
 	    install -m 644 $$m $(bin_dir)/share/man/man$$s/ || exit 1; done
 	install -m 644 README.md LICENSE $(bin_dir)/share/doc/nullbd/
 	cp -r conf $(bin_dir)/share/doc/nullbd/
 
 uninstall:
-	rm -f $(bin_dir)/sbin/nullbd $(bin_dir)/bin/nullbctl
+	rm -f $(bin_dir)/sbin/nullbd $(bin_dir)/bin/nullbctl $(bin_dir)/bin/nullb-replay
 	for m in $(notdir $(mans)); do rm -f $(bin_dir)/share/man/man$${m##*.}/$$m; done
 	rm -rf $(bin_dir)/share/doc/nullbd
 

@@ -15,7 +15,9 @@ make -s install DESTDIR="$dir" PREFIX=/usr >"$dir/log" 2>&1 ||
 	{ fault install; cat "$dir/log"; }
 "$dir/usr/sbin/nullbd" --version | grep -q '^nullbd [0-9]' || fault nullbd
 "$dir/usr/bin/nullbctl" --version | grep -q '^nullbctl [0-9]' || fault nullbctl
-for m in man8/nullbd.8 man5/nullbd.conf.5 man1/nullbctl.1; do
+"$dir/usr/bin/nullb-replay" --version | grep -q '^nullb-replay [0-9]' ||
+	fault nullb-replay
+for m in man8/nullbd.8 man5/nullbd.conf.5 man1/nullbctl.1 man1/nullb-replay.1; do
 	f=$dir/usr/share/man/$m
 	[ -s "$f" ] || fault "$m is missing"
 	mandoc -T lint -W warning "$f" || fault "$m"
