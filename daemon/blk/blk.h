@@ -141,6 +141,7 @@ struct profile {
 	bool split_to_physical_block; /* 2.2 */
 	bool split_skips_one_page; /* one bvec in one page: 1 segment (2.3) */
 	bool gap_any_offset; /* 4.14: an offset is a gap, mask or not (2.3) */
+	bool worker_runs_blocking; /* hw queues of drivers that may sleep */
 	bool request_merges_count; /* as merges[], and in traces (3.5) */
 	bool seam_saves_segment;   /* of two requests that merge (3.5) */
 	bool deadline_classes; /* mq-deadline heeds priority, async_depth (5) */
@@ -454,6 +455,7 @@ struct queue_conf {
 	enum plug_mode plug_mode;
 	unsigned nomerges; /* 0, 1, 2 (3.6) */
 	bool multipage;
+	bool blocking;  /* the driver may sleep: BLK_MQ_F_BLOCKING */
 	bool bio_based; /* null_blk's queue_mode=0: no split, merge, count */
 	bool iostats;
 };
@@ -1052,6 +1054,8 @@ void cpu_post(struct cpu *to, struct request *rq);
 void cpu_post_bio(struct bio *bio, int error);
 void cpu_wake(struct cpu *cpu);
 void cpu_rerun(struct cpu *cpu, struct hctx *hctx);
+/* Run them now.  False: there were none. */
+bool cpu_run_hctxs(struct cpu *cpu, uint64_t now);
 /* BLK_MQ_RESOURCE_DELAY: come back to a driver that was busy, in any case. */
 void cpu_rerun_later(struct cpu *cpu, struct hctx *hctx, uint64_t now);
 void cpu_rerun_cancel(struct cpu *cpu, struct hctx *hctx);

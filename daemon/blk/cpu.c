@@ -252,8 +252,8 @@ cpu_expire(struct cpu *cpu, int error, uint64_t now)
 	}
 }
 
-static bool
-run_hctxs(struct cpu *cpu, uint64_t now)
+bool
+cpu_run_hctxs(struct cpu *cpu, uint64_t now)
 {
 	struct rerun_list list = STAILQ_HEAD_INITIALIZER(list);
 	struct hctx_rerun *r;
@@ -280,7 +280,7 @@ cpu_run(struct cpu *cpu, uint64_t now)
 		run_softirq(cpu, now);
 		arm(cpu, now);
 		run_deadlines(cpu, now);
-	} while (run_hctxs(cpu, now) || !TAILQ_EMPTY(&cpu->softirq) ||
+	} while (cpu_run_hctxs(cpu, now) || !TAILQ_EMPTY(&cpu->softirq) ||
 		 !TAILQ_EMPTY(&cpu->unarmed));
 	if (!STAILQ_EMPTY(&cpu->later))
 		next = cpu->later_ns;

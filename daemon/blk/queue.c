@@ -761,6 +761,27 @@ insert_list(struct request_list *list, struct cpu *cpu, uint64_t now)
 	}
 }
 
+/* Does a worker run it, as soon as it gets this cpu? */
+static bool
+runs_in_worker(const struct queue *q)
+{
+	return q->conf.blocking && q->profile->worker_runs_blocking;
+}
+
+/*
+ * blk_mq_run_hw_queue().  Up to 6.1 a worker does it where the driver may
+ * sleep.  It takes the cpu from the task when that next allocates memory: at
+ * its next bio, or once its call is over.
+ */
+static void
+run_or_wake_worker(struct hctx *hctx, struct cpu *cpu, uint64_t now)
+{
+	if (runs_in_worker(hctx->queue))
+		cpu_rerun(cpu, hctx);
+	else
+		hctx_run(hctx, cpu, now);
+}
+
 void
 queue_issue_list(struct request_list *list, struct cpu *cpu, uint64_t now)
 {
@@ -771,7 +792,7 @@ queue_issue_list(struct request_list *list, struct cpu *cpu, uint64_t now)
 		return;
 	}
 	insert_list(list, cpu, now);
-	hctx_run(hctx, cpu, now);
+	run_or_wake_worker(hctx, cpu, now);
 }
 
 /* What flush.c takes through its steps does not wait in an elevator. */
@@ -795,7 +816,7 @@ rq_insert(struct request *rq, struct cpu *cpu, uint64_t now)
 		issue_list(&list, cpu, now);
 	} else if (busy) {
 		insert_list(&list, cpu, now);
-		hctx_run(hctx, cpu, now);
+		run_or_wake_worker(hctx, cpu, now);
 	} else {
 		queue_issue_list(&list, cpu, now);
 	}
@@ -1072,6 +1093,8 @@ queue_submit(struct queue *q, struct cpu *cpu, struct plug *plug,
 	bool last;
 
 	if (piece == NULL) {
+		if (runs_in_worker(q))
+			cpu_run_hctxs(cpu, now);
 		bio->cpu = cpu;
 		if (ends_at_once(q, bio, cpu, now))
 			return 0;

@@ -188,8 +188,8 @@ const struct attr disk_attrs[] = {
 	{ NULL_BLK(rotational), .def = "0",
 	    .help = "say that it is a rotating disk" },
 	{ NULL_BLK(blocking), .def = "0",
-	    .help = "the driver may sleep; 1 whenever memory_backed (no effect "
-		    "here)" },
+	    .help = "the driver may sleep; 1 whenever memory_backed: up to "
+		    "kernel 6.1 a worker then runs the hardware queue" },
 	{ NULL_BLK(index), .def = "0",
 	    .help = "number of the disk, given in order; writes are ignored" },
 	{ NULL_BLK(power), .def = "1",

@@ -265,6 +265,7 @@ fill_queue(const struct disk_conf *set, const struct disk_conf *c,
 				 ? c->kernel->multipage
 				 : c->multipage_bvec != 0,
 		.bio_based = c->queue_mode == NULL_Q_BIO,
+		.blocking = c->blocking,
 		.iostats = c->iostats,
 	};
 	if (queue->bio_based) {
