@@ -489,7 +489,8 @@ enum stat_group {
 
 /*
  * Why a bio did not join a request that it would have fitted: adjacent (or a
- * further range of a discard), of the same operation, and merges are tried.
+ * further range of a discard), of the same operation, and it was tried: a bio
+ * that merges with nothing is not, so it is refused nothing.
  */
 enum refusal {
 	REFUSED_SIZE,

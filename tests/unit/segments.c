@@ -76,8 +76,9 @@ all_end(void)
 }
 
 /*
- * 64 pages: 31, 31 and 2 of them are a request (248 sectors of 255), each
- * piece closed; then a page that joins the last.
+ * 64 pages: 31, 31 and 2 of them are a request (248 sectors of 255), the
+ * last of which finds the one before it closed; then a page that joins the
+ * last.
  */
 static void
 some_io(void)
