@@ -507,7 +507,8 @@ struct ctx_stat {
 	_Atomic uint64_t merges[STAT_NR];
 	_Atomic uint64_t sectors[STAT_NR];
 	_Atomic uint64_t ticks_ns[STAT_NR];
-	_Atomic uint64_t begun[2], ended[2];      /* in flight: read, write */
+	_Atomic uint64_t begun[2], ended[2]; /* in flight: read, write */
+	_Atomic uint64_t absorbed[2];        /* by others; any cpu counts it */
 	_Atomic uint64_t issued[2], completed[2]; /* in the driver */
 	_Atomic uint64_t splits[SPLIT_NR];
 	_Atomic uint64_t refused[REFUSED_NR];
@@ -829,7 +830,8 @@ bool elevator_merge(
 void elevator_insert(struct elevator *e, struct request_list *list,
     struct cpu *cpu, uint64_t now);
 struct request *elevator_take(struct elevator *e, uint64_t now);
-bool elevator_has_work(const struct elevator *e);
+/* Requests in it.  Any thread. */
+unsigned elevator_nr_queued(const struct elevator *e);
 void elevator_finish(struct elevator *e, const struct request *rq);
 unsigned elevator_depth(
     const struct elevator *e, const struct bio *bio, unsigned nr_requests);

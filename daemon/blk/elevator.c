@@ -106,10 +106,10 @@ elevator_configure(struct elevator *e)
 	pthread_mutex_unlock(&e->lock);
 }
 
-bool
-elevator_has_work(const struct elevator *e)
+unsigned
+elevator_nr_queued(const struct elevator *e)
 {
-	return atomic_load(&e->nr_queued) > 0;
+	return atomic_load(&e->nr_queued);
 }
 
 unsigned
@@ -283,7 +283,7 @@ elevator_merge(
 	enum merge how;
 	bool merged = false;
 
-	if (!elevator_has_work(e))
+	if (elevator_nr_queued(e) == 0)
 		return false;
 	pthread_mutex_lock(&e->lock);
 	rq = find(e, bio, &how);
@@ -365,7 +365,7 @@ elevator_take(struct elevator *e, uint64_t now)
 {
 	struct request *rq;
 
-	if (!elevator_has_work(e))
+	if (elevator_nr_queued(e) == 0)
 		return NULL;
 	pthread_mutex_lock(&e->lock);
 	rq = e->ops->take(e->data, now);

@@ -358,7 +358,7 @@ has_work(const struct hctx *hctx)
 {
 	return atomic_load(&hctx->nr_waiting) > 0 ||
 	       (hctx->queue->elevator != NULL &&
-		   elevator_has_work(hctx->queue->elevator));
+		   elevator_nr_queued(hctx->queue->elevator) > 0);
 }
 
 /* Each bio ends on the cpu that submitted it. */

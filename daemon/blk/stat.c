@@ -91,7 +91,8 @@ in_flight(const struct queue *q, const struct hctx *of, int rw)
 	/* ends first: what begins meanwhile is not counted twice */
 	for (i = 0; i < q->machine->nr_cpus; i++)
 		if (is_of(q->ctx[i], of))
-			down += get(&q->ctx[i]->stat.ended[rw]);
+			down += get(&q->ctx[i]->stat.ended[rw]) +
+				get(&q->ctx[i]->stat.absorbed[rw]);
 	for (i = 0; i < q->machine->nr_cpus; i++)
 		if (is_of(q->ctx[i], of))
 			up += get(&q->ctx[i]->stat.begun[rw]);
@@ -243,7 +244,9 @@ stat_merge_request(struct ctx *ctx, const struct request *next, uint64_t now)
 		return;
 	if (q->profile->request_merges_count)
 		stat_merge(ctx, next->op, now);
-	add(&ctx->stat.ended[rw_of(next->op)], 1);
+	/* of the hardware queue where it began, which another cpu may have */
+	atomic_fetch_add_explicit(&next->ctx->stat.absorbed[rw_of(next->op)], 1,
+	    memory_order_relaxed);
 }
 
 /* How long the request took, in the profile's clock. */

@@ -12,17 +12,30 @@
 
 /* ---- to JSON */
 
-/* What /sys/block/X/queue shows: the rows of the table that are its. */
+/*
+ * What /sys/block/X/queue shows: the rows of the table that are its.  The
+ * folder iosched is there when there is a scheduler.
+ */
 static json_t *
 limits_pack(const struct disk *d)
 {
+	static const char queue[] = "queue/", iosched[] = "queue/iosched/";
 	json_t *json = json_object();
+	char name[80];
 	int bad = 0;
 
-	for (const struct attr *a = disk_attrs; a->name != NULL; a++)
-		if (strcmp(attr_prefix(a), "queue/") == 0)
-			bad |= json_object_set_new(
-			    json, a->name, ctl_value(a, disk_shown(d)));
+	for (const struct attr *a = disk_attrs; a->name != NULL; a++) {
+		const char *prefix = attr_prefix(a);
+
+		if (strncmp(prefix, queue, strlen(queue)) != 0 ||
+		    (strcmp(prefix, iosched) == 0 &&
+			d->queue->elevator == NULL))
+			continue;
+		snprintf(name, sizeof(name), "%s%s", prefix + strlen(queue),
+		    a->name);
+		bad |= json_object_set_new(
+		    json, name, ctl_value(a, disk_shown(d)));
+	}
 	if (bad == 0)
 		return json;
 	json_decref(json);
@@ -85,13 +98,14 @@ plug_pack(const struct queue *q)
 
 	if (q->conf.bio_based)
 		return json_null();
-	return json_pack("{s:i, s:i, s:b, s:i, s:s, s:s, s:s, s:i}",
-	    "max_requests", plug_max(q, false), "max_requests_of_several",
-	    plug_max(q, true), "counts_this_queue_only", p->plug_count_by_queue,
-	    "flush_bytes", plug_flush_bytes(q), "flush_tests",
+	return json_pack("{s:i, s:i, s:i, s:b, s:i, s:s, s:s, s:s, s:i}",
+	    "mode", (int)q->conf.plug_mode, "max_requests", plug_max(q, false),
+	    "max_requests_of_several", plug_max(q, true),
+	    "counts_this_queue_only", p->plug_count_by_queue, "flush_bytes",
+	    plug_flush_bytes(q), "flush_tests",
 	    p->plug_flush_test == FLUSH_TESTS_OLDEST ? "oldest" : "newest",
 	    "order", plug_order(q), "merges_with", plug_merges(q), "min_batch",
-	    (int)p->aio_plug_min);
+	    (int)queue_plug_min(q));
 }
 
 static json_t *
@@ -140,6 +154,28 @@ hctx_pack(const struct hctx *hctx)
 	    (json_int_t)st.inflight_rw[1]);
 }
 
+/*
+ * With the scheduler none a request is a tag of the driver's; with another it
+ * gets one when it is dispatched.
+ */
+static json_t *
+scheduler_pack(const struct disk *d)
+{
+	const struct queue *q = d->queue;
+	unsigned nr = q->conf.nr_hw_queues, in_use = 0;
+	bool sched = q->elevator != NULL;
+
+	for (unsigned i = 0; i < nr; i++)
+		in_use += tags_in_use(q->hctx[i]->tags);
+	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "name",
+	    d->conf.scheduler->name, "requests_in_use",
+	    (json_int_t)queue_tags_in_use(q), "requests",
+	    (json_int_t)q->conf.nr_requests * nr, "queued",
+	    sched ? (json_int_t)elevator_nr_queued(q->elevator) : 0,
+	    "tags_in_use", (json_int_t)in_use, "tags",
+	    (json_int_t)(sched ? q->conf.depth : q->conf.nr_requests) * nr);
+}
+
 json_t *
 queueinfo_pack(const struct disk *d)
 {
@@ -151,14 +187,10 @@ queueinfo_pack(const struct disk *d)
 			json_decref(hctxs);
 			return NULL;
 		}
-	return json_pack("{s:s, s:s, s:s, s:I, s:o, s:o, s:I, s:I, s:o}",
-	    "name", d->name, "kernel", q->profile->name, "scheduler",
-	    d->conf.scheduler->name, "max_sectors",
-	    (json_int_t)q->limits.max_sectors, "limits", limits_pack(d), "plug",
-	    plug_pack(q), "tags_in_use", (json_int_t)queue_tags_in_use(q),
-	    "tags",
-	    (json_int_t)q->conf.nr_requests * (json_int_t)q->conf.nr_hw_queues,
-	    "hardware_queues", hctxs);
+	return json_pack("{s:s, s:s, s:o, s:I, s:o, s:o, s:o}", "name", d->name,
+	    "kernel", q->profile->name, "scheduler", scheduler_pack(d),
+	    "max_sectors", (json_int_t)q->limits.max_sectors, "limits",
+	    limits_pack(d), "plug", plug_pack(q), "hardware_queues", hctxs);
 }
 
 /* ---- to a person */
@@ -166,19 +198,29 @@ queueinfo_pack(const struct disk *d)
 static int
 plug_print(json_t *plug, const char *kernel, FILE *out)
 {
-	int max, max_multi, own, flush_bytes, min_batch;
+	int mode, max, max_multi, own, flush_bytes, min_batch;
 	const char *tests, *order, *merges;
 
 	if (json_is_null(plug)) {
 		fprintf(out, "\nno plug: queue_mode 0 makes no requests\n");
 		return 0;
 	}
-	if (json_unpack(plug, "{s:i, s:i, s:b, s:i, s:s, s:s, s:s, s:i}",
-		"max_requests", &max, "max_requests_of_several", &max_multi,
-		"counts_this_queue_only", &own, "flush_bytes", &flush_bytes,
-		"flush_tests", &tests, "order", &order, "merges_with", &merges,
-		"min_batch", &min_batch) != 0)
+	if (json_unpack(plug, "{s:i, s:i, s:i, s:b, s:i, s:s, s:s, s:s, s:i}",
+		"mode", &mode, "max_requests", &max, "max_requests_of_several",
+		&max_multi, "counts_this_queue_only", &own, "flush_bytes",
+		&flush_bytes, "flush_tests", &tests, "order", &order,
+		"merges_with", &merges, "min_batch", &min_batch) != 0)
 		return -EINVAL;
+	if (mode == PLUG_EACH) {
+		fprintf(out, "\nno plug: each I/O is started by itself\n");
+		return 0;
+	}
+	if (mode == PLUG_CALL) {
+		fprintf(out,
+		    "\nno plug: I/O gathers on the queue, which is run once a "
+		    "call\n");
+		return 0;
+	}
 	fprintf(out, "\nthe plug of %s\n", kernel);
 	fprintf(out, "  opens for      a batch of at least %d\n", min_batch);
 	fprintf(out, "  holds          requests%s, at most %d",
@@ -245,20 +287,41 @@ hctx_print(json_t *hctx, size_t index, FILE *out)
 	return 0;
 }
 
+static int
+scheduler_print(json_t *scheduler, FILE *out)
+{
+	json_int_t in_use, requests, queued, tags_in_use, tags;
+	const char *name;
+
+	if (json_unpack(scheduler, "{s:s, s:I, s:I, s:I, s:I, s:I}", "name",
+		&name, "requests_in_use", &in_use, "requests", &requests,
+		"queued", &queued, "tags_in_use", &tags_in_use, "tags",
+		&tags) != 0)
+		return -EINVAL;
+	fprintf(out, "\nscheduler %s, ", name);
+	if (strcmp(name, "none") != 0)
+		fprintf(out,
+		    "%" PRId64 " of %" PRId64 " requests in use, %" PRId64
+		    " of them queued; ",
+		    (int64_t)in_use, (int64_t)requests, (int64_t)queued);
+	fprintf(out, "%" PRId64 " of %" PRId64 " tags in use\n\n",
+	    (int64_t)tags_in_use, (int64_t)tags);
+	return 0;
+}
+
 int
 queueinfo_print(json_t *json, FILE *out)
 {
-	const char *name, *kernel, *scheduler, *attribute;
-	json_t *limits, *plug, *hctxs, *value;
-	json_int_t max_sectors, tags_used, tags;
+	const char *name, *kernel, *attribute;
+	json_t *scheduler, *limits, *plug, *hctxs, *value;
+	json_int_t max_sectors;
 	size_t i;
 	int ret;
 
-	if (json_unpack(json, "{s:s, s:s, s:s, s:I, s:o, s:o, s:I, s:I, s:o}",
-		"name", &name, "kernel", &kernel, "scheduler", &scheduler,
+	if (json_unpack(json, "{s:s, s:s, s:o, s:I, s:o, s:o, s:o}", "name",
+		&name, "kernel", &kernel, "scheduler", &scheduler,
 		"max_sectors", &max_sectors, "limits", &limits, "plug", &plug,
-		"tags_in_use", &tags_used, "tags", &tags, "hardware_queues",
-		&hctxs) != 0)
+		"hardware_queues", &hctxs) != 0)
 		return -EINVAL;
 	fprintf(out, "/sys/block/%s/queue\n", name);
 	json_object_foreach(limits, attribute, value)
@@ -266,11 +329,10 @@ queueinfo_print(json_t *json, FILE *out)
 	fprintf(out, "  a request has at most %" PRId64 " sectors\n",
 	    (int64_t)max_sectors);
 	ret = plug_print(plug, kernel, out);
+	if (ret == 0)
+		ret = scheduler_print(scheduler, out);
 	if (ret != 0)
 		return ret;
-	fprintf(out,
-	    "\nscheduler %s, %" PRId64 " of %" PRId64 " tags in use\n\n",
-	    scheduler, (int64_t)tags_used, (int64_t)tags);
 	fprintf(out, "%4s %5s %8s %8s %14s %10s %10s %12s %s\n", "HCTX", "TAGS",
 	    "SOFTWARE", "DISPATCH", "INFLIGHT (R/W)", "IOS", "MERGES",
 	    "SECTORS", "CPUS");

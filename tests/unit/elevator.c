@@ -39,7 +39,7 @@ open_with(const char *kernel, unsigned nomerges)
 	h.hold = true;
 	rw(&h, REQ_OP_READ, 1000000, 8);
 	rw(&h, REQ_OP_READ, 2000000, 8);
-	assert_false(elevator_has_work(h.queue->elevator));
+	assert_int_equal(elevator_nr_queued(h.queue->elevator), 0);
 }
 
 static void

@@ -133,6 +133,19 @@ says_the_rules_of_each_age_of_the_plug(void **state)
 	assert_line("kernel=4.14 submit_queues=2 nomerges=2",
 	    "  holds          requests of a queue, at most 0\n");
 	assert_line("kernel=6.1 queue_mode=0", "\nno plug: queue_mode 0");
+	assert_line("plug=each", "\nno plug: each I/O is started by itself\n");
+	assert_line("plug=call", "\nno plug: I/O gathers on the queue");
+}
+
+static void
+shows_a_scheduler_with_its_tunables(void **state)
+{
+	(void)state;
+	assert_line("scheduler=mq-deadline iosched/fifo_batch=7",
+	    "  iosched/fifo_batch     7\n");
+	assert_line("scheduler=mq-deadline nr_requests=100",
+	    "\nscheduler mq-deadline, 0 of 100 requests in use, 0 of them "
+	    "queued; 0 of 64 tags in use\n");
 }
 
 static void
@@ -147,7 +160,9 @@ gives_each_hardware_queue_a_line(void **state)
 	read_one();
 	json = queueinfo_pack(disk);
 	assert_int_equal(
-	    json_integer_value(json_object_get(json, "tags_in_use")), 1);
+	    json_integer_value(json_object_get(
+		json_object_get(json, "scheduler"), "tags_in_use")),
+	    1);
 	hctx = json_array_get(json_object_get(json, "hardware_queues"), 1);
 	assert_int_equal(json_array_size(json_object_get(hctx, "cpus")), 2);
 	text = printed(json);
@@ -182,7 +197,7 @@ gives_each_hardware_queue_a_line(void **state)
 static void
 refuses_to_print_something_else(void **state)
 {
-	static const char *members[] = { "name", "tags", "plug" };
+	static const char *members[] = { "name", "scheduler", "plug" };
 	FILE *out = fopen("/dev/null", "w");
 	json_t *json;
 
@@ -211,6 +226,7 @@ main(void)
 		cmocka_unit_test(
 		    shows_the_limits_in_force_by_the_names_of_sysfs),
 		cmocka_unit_test(says_the_rules_of_each_age_of_the_plug),
+		cmocka_unit_test(shows_a_scheduler_with_its_tunables),
 		cmocka_unit_test(gives_each_hardware_queue_a_line),
 		cmocka_unit_test(refuses_to_print_something_else),
 	};
