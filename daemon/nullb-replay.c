@@ -32,6 +32,7 @@ struct args {
 	unsigned nr_kernels;
 	unsigned batch;
 	const char *device;
+	const char *trace;
 	bool closed;
 	bool json;
 };
@@ -121,6 +122,7 @@ replay_kernel(
 	const struct replay_conf conf = {
 		.disk = &a->disk,
 		.batch = a->batch,
+		.trace = a->trace,
 		.closed = a->closed,
 	};
 	FILE *stat = a->nr_kernels == 1 && !a->json ? stdout : NULL;
@@ -183,6 +185,9 @@ usage(FILE *out)
 	    "  --closed               a batch comes when the one before has "
 	    "ended, not at\n"
 	    "                         its recorded time\n"
+	    "  --trace FILE           write what happened as blktrace does, "
+	    "to\n"
+	    "                         FILE.blktrace.0; of one kernel\n"
 	    "  --json                 print all counters as JSON\n"
 	    "  --help, --version\n\n"
 	    "Exit status: 0 done; 1 the recording is bad, or an I/O failed; 2 "
@@ -259,6 +264,7 @@ parse(int argc, char **argv, struct args *a)
 		OPT_SET,
 		OPT_DEVICE,
 		OPT_CLOSED,
+		OPT_TRACE,
 		OPT_JSON,
 		OPT_HELP,
 		OPT_VERSION
@@ -269,6 +275,7 @@ parse(int argc, char **argv, struct args *a)
 		{ "set", required_argument, NULL, OPT_SET },
 		{ "device", required_argument, NULL, OPT_DEVICE },
 		{ "closed", no_argument, NULL, OPT_CLOSED },
+		{ "trace", required_argument, NULL, OPT_TRACE },
 		{ "json", no_argument, NULL, OPT_JSON },
 		{ "help", no_argument, NULL, OPT_HELP },
 		{ "version", no_argument, NULL, OPT_VERSION },
@@ -283,6 +290,7 @@ parse(int argc, char **argv, struct args *a)
 		case OPT_SET: take_setting(a, optarg); break;
 		case OPT_DEVICE: a->device = optarg; break;
 		case OPT_CLOSED: a->closed = true; break;
+		case OPT_TRACE: a->trace = optarg; break;
 		case OPT_JSON: a->json = true; break;
 		case OPT_HELP: usage(stdout); exit(EXIT_DONE);
 		case OPT_VERSION:
@@ -292,6 +300,8 @@ parse(int argc, char **argv, struct args *a)
 		}
 	if (argc - optind != 1)
 		bad_usage();
+	if (a->trace != NULL && a->nr_kernels > 1)
+		refuse_usage("--trace: of one kernel at a time");
 	if (a->nr_kernels == 0)
 		a->kernel[a->nr_kernels++] = a->disk.kernel;
 	return argv[optind];

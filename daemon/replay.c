@@ -21,6 +21,7 @@
 #define MAX_ORDER    9u          /* of page_order */
 #define MAX_IDLE     1000000u    /* deadlines in which nothing ends */
 #define MEMORY_SHARE 2u          /* of the machine's, for the data: half */
+#define TRACE_EVENTS (1u << 18)  /* of one I/O, and all that ends with it */
 
 struct replay {
 	const struct iolog *log;
@@ -30,6 +31,8 @@ struct replay {
 	struct page_pool *pages;
 	struct disk *disk;
 	struct plug plug;
+	struct tracefile *trace; /* NULL: none */
+	struct blktrace records;
 	uint64_t now;
 	uint64_t phys;    /* of the next payload */
 	uint64_t nr_open; /* bios that have not ended */
@@ -52,13 +55,73 @@ struct part {
  */
 static char memory[PAGE_SIZE << MAX_ORDER];
 
+/* ---- traces */
+
+/* What has happened since goes to the file. */
+static void
+take_trace(struct replay *r)
+{
+	char out[BLKTRACE_MAX_EVENT];
+	struct trace_event e[64];
+	size_t i, nr, len;
+
+	if (r->trace == NULL)
+		return;
+	do {
+		nr = trace_take(r->disk->queue, 0, e, sizeof(e) / sizeof(*e));
+		for (i = 0; i < nr && r->error == 0; i++) {
+			len = blktrace_event(&r->records, &e[i], out);
+			r->error = tracefile_write(r->trace, 0, out, len);
+		}
+	} while (nr > 0);
+}
+
+static int
+begin_trace(struct replay *r, char *err, size_t errlen)
+{
+	const char *base = r->conf->trace;
+
+	if (base == NULL)
+		return 0;
+	if (blktrace_init(&r->records, "task", BLKTRACE_MAJOR, 0, 1) != 0 ||
+	    trace_start(r->disk->queue, TRACE_EVENTS) != 0)
+		return refuse(err, errlen, -ENOMEM, "out of memory");
+	r->trace = tracefile_new(base, 1, err, errlen);
+	return r->trace != NULL ? 0 : -EIO;
+}
+
+static int
+end_trace(struct replay *r, char *err, size_t errlen)
+{
+	uint64_t dropped;
+	int ret;
+
+	if (r->trace == NULL)
+		return 0;
+	take_trace(r);
+	ret = r->error != 0 ? r->error : tracefile_flush(r->trace);
+	if (ret != 0)
+		return refuse(
+		    err, errlen, ret, "%s: %s", r->conf->trace, strerror(-ret));
+	dropped = trace_dropped(r->disk->queue);
+	if (dropped > 0)
+		return refuse(err, errlen, -ENOBUFS,
+		    "%s: one I/O makes too many events: %" PRIu64
+		    " were dropped",
+		    r->conf->trace, dropped);
+	return 0;
+}
+
 /* ---- time */
 
 /* End what is due by now.  Returns the next deadline. */
 static uint64_t
 turn(struct replay *r)
 {
-	return cpu_run(r->cpu, r->now);
+	uint64_t next = cpu_run(r->cpu, r->now);
+
+	take_trace(r);
+	return next;
 }
 
 /* Let the time pass, with all that is due until then. */
@@ -219,12 +282,15 @@ submit_part(struct replay *r, struct plug *plug, struct part *p)
 static int
 submit_io(struct replay *r, struct plug *plug, const struct iolog_io *io)
 {
+	bool alone = plug == NULL && queue_plugs_alone(r->disk->queue, io->op);
 	uint64_t done = 0;
 	struct part *p;
 	int err;
 
 	if (!r->conf->closed)
 		advance(r, START_NS + io->ns);
+	if (alone)
+		plug = &r->plug;
 	do {
 		p = part_new(r, io, done);
 		if (p == NULL)
@@ -232,6 +298,9 @@ submit_io(struct replay *r, struct plug *plug, const struct iolog_io *io)
 		done += p->bio.bytes;
 		err = submit_part(r, plug, p);
 	} while (err == 0 && done < io->bytes);
+	if (alone)
+		plug_flush(plug, r->cpu, r->now);
+	take_trace(r);
 	if (has_data(io))
 		r->phys += pages_span(r->disk->conf.page_order,
 		    (io->bytes + PAGE_SIZE - 1) >> PAGE_SHIFT);
@@ -242,7 +311,11 @@ submit_io(struct replay *r, struct plug *plug, const struct iolog_io *io)
 static bool
 opens_plug(const struct replay *r, const struct iolog_io *io, size_t nr)
 {
-	if (nr >= r->disk->queue->profile->aio_plug_min)
+	unsigned min = queue_plug_min(r->disk->queue);
+
+	if (min == 0)
+		return false;
+	if (nr >= min)
 		return true;
 	for (size_t i = 0; i < nr; i++)
 		if (has_data(&io[i]) &&
@@ -407,6 +480,8 @@ set_up(struct replay *r, char *err, size_t errlen)
 static void
 tear_down(struct replay *r)
 {
+	tracefile_free(r->trace);
+	blktrace_fini(&r->records);
 	if (r->nr_open > 0)
 		return;
 	disk_free(r->disk);
@@ -443,12 +518,16 @@ replay_run(const struct iolog *log, const struct replay_conf *conf,
 	ret = set_up(&r, err, errlen);
 	if (ret == 0)
 		ret = check_ios(&r, err, errlen);
+	if (ret == 0)
+		ret = begin_trace(&r, err, errlen);
 	if (ret == 0) {
 		assert(r.disk->conf.page_order <= MAX_ORDER);
 		ret = drive(&r);
 		if (ret != 0)
 			ret = explain(&r, ret, err, errlen);
 	}
+	if (ret == 0)
+		ret = end_trace(&r, err, errlen);
 	if (ret == 0) {
 		out->now_ns = r.now - START_NS;
 		stat_read(r.disk->queue, &out->stat, r.now);

@@ -60,8 +60,8 @@ tracer_new(struct daemon *d, struct disk *disk)
 	t->lane = calloc(nr_cpus, sizeof(*t->lane));
 	t->next_ns = calloc(nr_cpus, sizeof(*t->next_ns));
 	if (t->lane == NULL || t->next_ns == NULL ||
-	    blktrace_init(
-		&t->records, BLKTRACE_MAJOR, disk->conf.index, nr_cpus) != 0) {
+	    blktrace_init(&t->records, "conn", BLKTRACE_MAJOR, disk->conf.index,
+		nr_cpus) != 0) {
 		free(t->lane);
 		free(t->next_ns);
 		free(t);

@@ -1057,6 +1057,8 @@ void cpu_post(struct cpu *to, struct request *rq);
 void cpu_post_bio(struct bio *bio, int error);
 void cpu_wake(struct cpu *cpu);
 void cpu_rerun(struct cpu *cpu, struct hctx *hctx);
+/* End what is on the softirq list; false: nothing was. */
+bool cpu_run_softirq(struct cpu *cpu, uint64_t now);
 /* Run them now.  False: there were none. */
 bool cpu_run_hctxs(struct cpu *cpu, uint64_t now);
 /* BLK_MQ_RESOURCE_DELAY: come back to a driver that was busy, in any case. */

@@ -193,15 +193,17 @@ take_mail(struct cpu *cpu, uint64_t now)
 	}
 }
 
-static void
-run_softirq(struct cpu *cpu, uint64_t now)
+bool
+cpu_run_softirq(struct cpu *cpu, uint64_t now)
 {
 	struct request *rq;
+	bool ran = !TAILQ_EMPTY(&cpu->softirq);
 
 	while ((rq = TAILQ_FIRST(&cpu->softirq)) != NULL) {
 		TAILQ_REMOVE(&cpu->softirq, rq, link);
 		rq_complete(rq, cpu, now);
 	}
+	return ran;
 }
 
 /* Start the timers of what was issued: its data has moved by now. */
@@ -277,7 +279,7 @@ cpu_run(struct cpu *cpu, uint64_t now)
 	take_later(cpu, now);
 	do {
 		take_mail(cpu, now);
-		run_softirq(cpu, now);
+		cpu_run_softirq(cpu, now);
 		arm(cpu, now);
 		run_deadlines(cpu, now);
 	} while (cpu_run_hctxs(cpu, now) || !TAILQ_EMPTY(&cpu->softirq) ||

@@ -884,6 +884,9 @@ rq_get(struct ctx *ctx, struct plug *plug, const struct bio *bio,
 	struct hctx *hctx = ctx->hctx;
 	int tag = tag_get(hctx, bio);
 
+	/* the kernel's softirq would have run by now */
+	if (tag < 0 && cpu_run_softirq(cpu, now))
+		tag = tag_get(hctx, bio);
 	if (tag < 0) {
 		if (plug != NULL)
 			plug_flush_blocked(plug, cpu, now);

@@ -24,10 +24,11 @@
 /* ---- records */
 
 int
-blktrace_init(
-    struct blktrace *b, unsigned major, unsigned minor, unsigned nr_cpus)
+blktrace_init(struct blktrace *b, const char *who, unsigned major,
+    unsigned minor, unsigned nr_cpus)
 {
 	*b = (struct blktrace){
+		.who = who,
 		.device = major << MINOR_BITS | minor,
 		.nr_cpus = nr_cpus,
 		.sequence = calloc(nr_cpus, sizeof(uint32_t)),
@@ -133,7 +134,7 @@ introduce(struct blktrace *b, const struct trace_event *e, char *out)
 		return 0;
 	*known = e->task + UINT64_C(1);
 	if (e->task != 0)
-		snprintf(comm, sizeof(comm), "conn %" PRIu32, e->task);
+		snprintf(comm, sizeof(comm), "%s %" PRIu32, b->who, e->task);
 	return put_note(b, BLKTRACE_NOTE_PROCESS, e->task, e->cpu, e->ns, comm,
 	    sizeof(comm), out);
 }

@@ -185,6 +185,7 @@ struct blktrace_record;
 
 /* Makes blktrace records of events. */
 struct blktrace {
+	const char *who; /* tasks are called that, and their number */
 	uint32_t device;
 	unsigned nr_cpus;
 	uint32_t *sequence; /* by cpu: the last one's */
@@ -193,13 +194,13 @@ struct blktrace {
 };
 
 /* 0 or -ENOMEM. */
-int blktrace_init(
-    struct blktrace *b, unsigned major, unsigned minor, unsigned nr_cpus);
+int blktrace_init(struct blktrace *b, const char *who, unsigned major,
+    unsigned minor, unsigned nr_cpus);
 void blktrace_fini(struct blktrace *b);
 
 /*
- * The record of an event; before the first one of a task a note, which calls
- * task N "conn N".  Returns the bytes used of out[BLKTRACE_MAX_EVENT].
+ * The record of an event; before the first one of a task a note, which names
+ * it: "conn 7".  Returns the bytes used of out[BLKTRACE_MAX_EVENT].
  */
 size_t
 blktrace_event(struct blktrace *b, const struct trace_event *e, char *out);

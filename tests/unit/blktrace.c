@@ -27,7 +27,7 @@ static int
 setup(void **state)
 {
 	(void)state;
-	return blktrace_init(&b, 259, 3, 4);
+	return blktrace_init(&b, "conn", 259, 3, 4);
 }
 
 static int
