@@ -256,7 +256,8 @@ trace_put_bio(struct ctx *ctx, enum trace_action action, const struct bio *bio,
 		.sector = bio->pos >> SECTOR_SHIFT,
 		.bytes = clipped(bio->bytes),
 		.task = bio->task,
-		.flags = bio->flags,
+		.flags = bio->op == REQ_OP_FLUSH ? bio->flags | REQ_SYNC
+						 : bio->flags,
 		.action = (uint8_t)action,
 		.op = bio->op,
 	};
@@ -286,14 +287,16 @@ void
 trace_put_rq(struct ctx *ctx, enum trace_action action,
     const struct request *rq, uint64_t now)
 {
+	/* blkdev_issue_flush(): a write that asks for a flush, and got it */
+	bool asks = rq->op == REQ_OP_FLUSH && (rq->rq_flags & RQF_FLUSH) == 0;
 	struct trace_event e = {
 		.ns = now,
 		.sector = rq_sector(rq),
 		.bytes = clipped(rq->bytes),
 		.task = rq_task(rq),
-		.flags = rq->flags,
+		.flags = asks ? rq->flags | REQ_SYNC : rq->flags,
 		.action = (uint8_t)action,
-		.op = rq->op,
+		.op = asks ? REQ_OP_WRITE : rq->op,
 		.request = true,
 		.error = action == TRACE_COMPLETE ? rq->error : 0,
 	};
