@@ -60,8 +60,19 @@ for c in conf/*.conf; do
 		done ;;
 	*/memory.conf) job verify.fio ;;
 	*/multipage-*.conf) job report-a.fio ;;
-	*/many-devices.conf) job report-c.fio ;;
+	*/many-devices.conf)
+		for plug in each call plug; do
+			for i in 0 1 2 3; do
+				"$nullbctl" --control "$dir/c" set nullb$i plug $plug ||
+					fault "$c: set plug"
+			done
+			job report-c.fio
+		done ;;
 	*/ssd.conf) job latency.fio ;;
+	*/mq-deadline.conf)
+		job randrw.fio
+		"$nullbctl" --control "$dir/c" set nullb0 iosched/fifo_batch 1 ||
+			fault "$c: set" ;;
 	*/trace.conf)
 		job randrw.fio
 		stop
