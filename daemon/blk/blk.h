@@ -893,7 +893,6 @@ enum trace_action {
 	TRACE_BACKMERGE = 2,  /* M: it (or a request, 6.1) joined one's end */
 	TRACE_FRONTMERGE = 3, /* F: its front */
 	TRACE_GETRQ = 4,      /* G: it got a request of its own */
-	TRACE_SLEEPRQ = 5,    /* S: it waits for a tag */
 	TRACE_REQUEUE = 6,    /* R: the driver had no room */
 	TRACE_ISSUE = 7,      /* D: the driver has it */
 	TRACE_COMPLETE = 8,   /* C */

@@ -176,6 +176,7 @@ forget(struct elevator *e, struct request *rq)
 	hash_remove(rq);
 	if (e->last_merge == rq)
 		e->last_merge = NULL;
+	rq->due = (struct heap_node){ 0 }; /* which was elv all the while */
 	atomic_fetch_sub(&e->nr_queued, 1);
 }
 

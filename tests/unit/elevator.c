@@ -98,6 +98,35 @@ chains_merges_when_a_request_is_inserted(void **state)
 	finish_with(2, 2);
 }
 
+static int
+timer_queue_rq(struct request *rq, struct cpu *cpu, uint64_t now)
+{
+	(void)now;
+	rq_moved(rq, cpu);
+	rq_complete_after(rq, cpu, 1000);
+	return 0;
+}
+
+static void
+what_it_held_can_wait_for_a_timer(void **state)
+{
+	static const struct queue_ops ops = { .queue_rq = timer_queue_rq };
+	struct queue_conf conf = h_conf(profile_find("6.12"));
+	sector_t s;
+
+	(void)state; /* a request has one place for both */
+	conf.elevator = elevator_find("mq-deadline");
+	h_open(&h, &conf);
+	queue_free(h.queue);
+	assert_int_equal(queue_new(&h.queue, h.machine, &ops, &h, &conf), 0);
+	h_plug(&h);
+	for (s = 0; s < 20; s++)
+		rw(&h, REQ_OP_WRITE, 1000 * s, 8);
+	h_finish(&h);
+	expect_counts(&h, STAT_WRITE, 20, 0);
+	h_close(&h);
+}
+
 /* Two cpus: what one of them submitted ends there, whatever it merged with. */
 static void
 a_bio_ends_on_its_own_cpu(void **state)
@@ -146,6 +175,7 @@ main(void)
 		cmocka_unit_test(joins_what_has_become_adjacent),
 		cmocka_unit_test(asks_only_the_one_hit_cache_with_nomerges_1),
 		cmocka_unit_test(chains_merges_when_a_request_is_inserted),
+		cmocka_unit_test(what_it_held_can_wait_for_a_timer),
 		cmocka_unit_test(a_bio_ends_on_its_own_cpu),
 		cmocka_unit_test(names_every_scheduler_and_explains_it),
 	};

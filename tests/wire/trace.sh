@@ -143,19 +143,25 @@ awk -v q="$(grep -c '^Q ' one.txt)" -v d="$(grep -c '^D ' one.txt)" '
 iowatcher -t one -o one.svg >iowatcher.txt 2>&1 || fail "iowatcher: $(cat iowatcher.txt)"
 grep -q '<svg' one.svg || fail "iowatcher made no SVG"
 
-# ---- to a pipe: in order (cpu by cpu, half of the lines would go back), and
-# ended by the time
-"$NULLBCTL" --control "$control" trace nullb1 -o - -w 1.5 2>"$tmp/err" |
-	blkparse -q -i - -f '%T.%9t %a\n' >pipe.txt 2>/dev/null &
-piped=$!
+# ---- to a pipe: in order (cpu by cpu, half of the lines would go back)
+mkfifo pipe
+blkparse -q -i - -f '%T.%9t %a\n' <pipe >pipe.txt 2>/dev/null &
+reader=$!
+"$NULLBCTL" --control "$control" trace nullb1 -o - 2>"$tmp/err" >pipe &
+tracer=$!
 load 1 nullb1
-wait $piped || fail "-o -: $(cat "$tmp/err")"
-grep -q "^nullb1: [1-9][0-9]* events, 0 dropped$" "$tmp/err" ||
-	fail "-o -: $(cat "$tmp/err")"
+kill -INT $tracer
+ended 0 "^nullb1: [1-9][0-9]* events, 0 dropped$"
+wait $reader || fail "blkparse -i -"
 grep -q ' C$' pipe.txt || fail "-o -: no events"
 # but for what a worker told late, because it had to wait for a core
 awk '$1 + 0 < last { back++ } { last = $1 + 0 } END { exit back > NR / 50 }' \
 	pipe.txt || fail "-o -: times go back"
+
+# ---- ended by the time; the name is the device's
+"$NULLBCTL" --control "$control" trace nullb1 -w 0.2 2>"$tmp/err" ||
+	fail "-w: $(cat "$tmp/err")"
+[ -e nullb1.blktrace.0 ] || fail "-w: $(ls)"
 
 # ---- a reader that does not read: events are dropped, the daemon is well
 trace nullb2 slow
