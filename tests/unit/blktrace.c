@@ -105,7 +105,6 @@ writes_each_action_as_the_kernel_does(void **state)
 		{ TRACE_BACKMERGE, true, 0x01120002 },
 		{ TRACE_FRONTMERGE, false, 0x00120003 },
 		{ TRACE_GETRQ, false, 0x00120004 },
-		{ TRACE_SLEEPRQ, false, 0x00120005 },
 		{ TRACE_REQUEUE, true, 0x01220006 },
 		{ TRACE_ISSUE, true, 0x01420007 },
 		{ TRACE_COMPLETE, true, 0x01820008 },

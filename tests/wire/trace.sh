@@ -190,7 +190,7 @@ done
 trace nullb1 next
 writes 0 1 nullb1
 kill -INT $tracer
-ended 0 "^nullb1: 4 events, 0 dropped$"
+ended 0 "^nullb1: 6 events, 0 dropped$" # Q G P U D C
 
 # ---- a client that speaks on is not heard; half a close ends the trace
 python3 - "$control" >half.bin <<'EOF' || fail "half a close"
