@@ -299,7 +299,7 @@ submit_io(struct replay *r, struct plug *plug, const struct iolog_io *io)
 		err = submit_part(r, plug, p);
 	} while (err == 0 && done < io->bytes);
 	if (alone)
-		plug_flush(plug, r->cpu, r->now);
+		plug_flush_alone(plug, io->op, r->cpu, r->now);
 	take_trace(r);
 	if (has_data(io))
 		r->phys += pages_span(r->disk->conf.page_order,

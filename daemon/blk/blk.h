@@ -639,6 +639,9 @@ void rq_complete_after(struct request *rq, struct cpu *cpu, uint64_t delay_ns);
 void rq_end(struct request *rq, struct cpu *cpu, uint64_t now);
 /* blk_mq_run_hw_queue(): issue what waits in a hardware queue. */
 void hctx_run(struct hctx *hctx, struct cpu *cpu, uint64_t now);
+/* for plug.c: put a list to where it waits until the hardware queue is run. */
+void
+queue_insert_list(struct request_list *list, struct cpu *cpu, uint64_t now);
 /* for plug.c: hand a list of one hardware queue on to the driver. */
 void queue_issue_list(struct request_list *list, struct cpu *cpu, uint64_t now);
 
@@ -702,6 +705,12 @@ plug_is_empty(const struct plug *plug)
 }
 /* blk_finish_plug(): hand everything on, in the profile's order. */
 void plug_flush(struct plug *plug, struct cpu *cpu, uint64_t now);
+/*
+ * The same of one bio of `op` that came alone (queue_plugs_alone()).  The task
+ * of a discard sleeps until it has ended, and only then closes its plug.
+ */
+void plug_flush_alone(
+    struct plug *plug, enum req_op op, struct cpu *cpu, uint64_t now);
 
 /* for queue.c: take those of the oldest one's hardware queue, in order */
 void requests_take_group(struct request_list *from, struct request_list *group);

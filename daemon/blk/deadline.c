@@ -166,7 +166,8 @@ deadline_reposition(void *data, struct request *rq)
 	struct by_class *c = class_of(data, rq->prio);
 	enum dir dir = dir_of(rq->op);
 
-	tree_remove(c, dir, rq);
+	/* not tree_remove(): a batch that is to go on with it still is */
+	RB_REMOVE(request_tree, &c->tree[dir], rq);
 	RB_INSERT(request_tree, &c->tree[dir], rq);
 }
 

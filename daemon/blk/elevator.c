@@ -292,6 +292,8 @@ elevator_merge(
 		merged = rq_attempt_merge(rq, bio, ctx, now) == MERGE_OK;
 	if (merged)
 		after_merge(e, rq, how, ctx->cpu, now, &absorbed);
+	else if (rq != NULL && rq == e->last_merge && !rq_mergeable(rq))
+		e->last_merge = NULL; /* req_set_nomerge() */
 	pthread_mutex_unlock(&e->lock);
 	free_absorbed(e, &absorbed, ctx->cpu);
 	return merged;

@@ -218,6 +218,14 @@ rqs_merge_ok(const struct request *rq, const struct request *next)
 	return rq->prio == next->prio || !q->profile->ioprio_must_match;
 }
 
+/* A discard of ranges that need not be adjacent? */
+static bool
+is_multi_range(const struct request *rq)
+{
+	return rq->op == REQ_OP_DISCARD &&
+	       rq->hctx->queue->limits.max_discard_segments > 1;
+}
+
 /* blk_try_req_merge(), and ll_merge_requests_fn() or its like for discards */
 static bool
 rqs_fit(const struct request *rq, const struct request *next)
@@ -227,8 +235,9 @@ rqs_fit(const struct request *rq, const struct request *next)
 	uint64_t total = sectors(rq->bytes + next->bytes);
 	const struct bio *first = STAILQ_FIRST(&rq->bios);
 
-	if (rq->op == REQ_OP_DISCARD && lim->max_discard_segments > 1)
-		return rq->nr_segs < lim->max_discard_segments &&
+	if (is_multi_range(rq))
+		return rq->nr_segs + next->nr_segs <=
+			   lim->max_discard_segments &&
 		       total <= lim->max_discard_sectors;
 	return rq->pos + rq->bytes == next->pos &&
 	       !seam_gap(
@@ -270,7 +279,8 @@ rq_merge_next(
 	if (!rqs_merge_ok(rq, next) || !rqs_fit(rq, next))
 		return false;
 	segs = rq->nr_segs + next->nr_segs;
-	if (q->profile->seam_saves_segment && seam_is_one_segment(rq, next))
+	if (q->profile->seam_saves_segment && !is_multi_range(rq) &&
+	    seam_is_one_segment(rq, next))
 		segs--;
 	max = q->limits.max_segments;
 	if (rq->op == REQ_OP_DISCARD && !q->profile->discard_adds_segments)

@@ -193,14 +193,21 @@ static void
 hand_on(struct request_list *list, struct cpu *cpu, uint64_t now, bool blocked)
 {
 	const struct request *rq, *first = TAILQ_FIRST(list);
-	struct ctx *ctx = first->hctx->queue->ctx[cpu->id];
+	struct hctx *hctx = first->hctx;
+	struct ctx *ctx = hctx->queue->ctx[cpu->id];
 	unsigned nr = 0;
 
 	TAILQ_FOREACH(rq, list, link)
 		nr++;
 	trace_plug(
 	    ctx, blocked ? TRACE_UNPLUG_TIMER : TRACE_UNPLUG, first, nr, now);
-	queue_issue_list(list, cpu, now);
+	if (blocked && hctx->queue->elevator == NULL) {
+		/* to the worker, which issues what is in software queues */
+		queue_insert_list(list, cpu, now);
+		hctx_run(hctx, cpu, now);
+	} else {
+		queue_issue_list(list, cpu, now);
+	}
 }
 
 /*
@@ -250,6 +257,15 @@ void
 plug_flush_blocked(struct plug *plug, struct cpu *cpu, uint64_t now)
 {
 	flush(plug, cpu, now, true);
+}
+
+void
+plug_flush_alone(
+    struct plug *plug, enum req_op op, struct cpu *cpu, uint64_t now)
+{
+	if (op == REQ_OP_DISCARD)
+		plug_flush_blocked(plug, cpu, now);
+	plug_flush(plug, cpu, now);
 }
 
 void

@@ -654,8 +654,12 @@ dispatch_elevator(
 		struct request_list list = TAILQ_HEAD_INITIALIZER(list);
 
 		take_batch(hctx, &list, max, now);
-		if (TAILQ_EMPTY(&list))
+		if (TAILQ_EMPTY(&list)) {
+			/* BLK_MQ_BUDGET_DELAY: what it holds back gets old */
+			if (elevator_nr_queued(hctx->queue->elevator) > 0)
+				cpu_rerun_later(cpu, hctx, now);
 			return;
+		}
 		while (!TAILQ_EMPTY(&list)) {
 			struct request_list group =
 			    TAILQ_HEAD_INITIALIZER(group);
@@ -744,9 +748,8 @@ issue_list(struct request_list *list, struct cpu *cpu, uint64_t now)
 	hctx_run(hctx, cpu, now);
 }
 
-/* To where they wait for the hardware queue to be run. */
-static void
-insert_list(struct request_list *list, struct cpu *cpu, uint64_t now)
+void
+queue_insert_list(struct request_list *list, struct cpu *cpu, uint64_t now)
 {
 	struct elevator *e = TAILQ_FIRST(list)->hctx->queue->elevator;
 	struct request *rq;
@@ -791,15 +794,20 @@ queue_issue_list(struct request_list *list, struct cpu *cpu, uint64_t now)
 		issue_list(list, cpu, now);
 		return;
 	}
-	insert_list(list, cpu, now);
+	queue_insert_list(list, cpu, now);
 	run_or_wake_worker(hctx, cpu, now);
 }
 
-/* What flush.c takes through its steps does not wait in an elevator. */
+/*
+ * What flush.c takes through its steps does not wait in an elevator; nor does
+ * FUA that the device does itself, in the ages in which no plug takes it.
+ */
 static bool
-is_of_flush(const struct request *rq)
+bypasses_elevator(const struct request *rq)
 {
-	return (rq->rq_flags & (RQF_FLUSH | RQF_FLUSH_SEQ)) != 0;
+	return (rq->rq_flags & (RQF_FLUSH | RQF_FLUSH_SEQ)) != 0 ||
+	       ((rq->flags & REQ_FUA) &&
+		   !rq->hctx->queue->profile->plug_takes_fua);
 }
 
 void
@@ -812,10 +820,10 @@ rq_insert(struct request *rq, struct cpu *cpu, uint64_t now)
 				     &hctx->busy, memory_order_relaxed) != 0;
 
 	TAILQ_INSERT_TAIL(&list, rq, link);
-	if (hctx->queue->elevator != NULL && is_of_flush(rq)) {
+	if (hctx->queue->elevator != NULL && bypasses_elevator(rq)) {
 		issue_list(&list, cpu, now);
 	} else if (busy) {
-		insert_list(&list, cpu, now);
+		queue_insert_list(&list, cpu, now);
 		run_or_wake_worker(hctx, cpu, now);
 	} else {
 		queue_issue_list(&list, cpu, now);
@@ -941,7 +949,7 @@ trace_own_plug(const struct request *rq, const struct cpu *cpu, uint64_t now)
 static void
 rq_submit(struct request *rq, struct plug *plug, struct cpu *cpu, uint64_t now)
 {
-	const struct queue *q = rq->hctx->queue;
+	struct queue *q = rq->hctx->queue;
 	const struct profile *p = q->profile;
 	bool flush = rq->op == REQ_OP_FLUSH ||
 		     (rq->flags & (REQ_FUA | REQ_PREFLUSH)) != 0;
@@ -959,8 +967,9 @@ rq_submit(struct request *rq, struct plug *plug, struct cpu *cpu, uint64_t now)
 	if (q->conf.plug_mode == PLUG_CALL) {
 		struct request_list list = TAILQ_HEAD_INITIALIZER(list);
 
+		plug_call(plug, q, cpu, now);
 		TAILQ_INSERT_TAIL(&list, rq, link);
-		insert_list(&list, cpu, now);
+		queue_insert_list(&list, cpu, now);
 		return;
 	}
 	if (!limited) {
@@ -1034,17 +1043,6 @@ next_piece(struct queue *q, struct ctx *ctx, struct bio *bio, struct cpu *cpu,
 	return piece;
 }
 
-/* The plug that bios of this queue gather in, or NULL (4.2). */
-static struct plug *
-plug_in_use(struct queue *q, struct plug *plug, struct cpu *cpu, uint64_t now)
-{
-	if (plug == NULL || q->conf.plug_mode == PLUG_EACH)
-		return NULL;
-	if (q->conf.plug_mode == PLUG_CALL)
-		plug_call(plug, q, cpu, now);
-	return plug;
-}
-
 /* The piece that waits for a tag, or NULL: none does. */
 static void
 set_waits(struct queue *q, struct bio *bio, struct bio *piece)
@@ -1082,8 +1080,11 @@ queue_plug_min(const struct queue *q)
 bool
 queue_plugs_alone(const struct queue *q, enum req_op op)
 {
-	return q->conf.plug_mode == PLUG_TASK && op == REQ_OP_WRITE &&
-	       q->profile->write_opens_plug;
+	if (q->conf.plug_mode != PLUG_TASK)
+		return false;
+	/* blkdev_issue_discard() has one in every age */
+	return op == REQ_OP_DISCARD ||
+	       (op == REQ_OP_WRITE && q->profile->write_opens_plug);
 }
 
 int
@@ -1110,7 +1111,8 @@ queue_submit(struct queue *q, struct cpu *cpu, struct plug *plug,
 			stat_bio(ctx, bio);
 		trace_bio(ctx, TRACE_QUEUE, bio, now);
 	}
-	plug = plug_in_use(q, plug, cpu, now);
+	if (q->conf.plug_mode == PLUG_EACH)
+		plug = NULL;
 	do {
 		if (piece == NULL) {
 			piece = next_piece(q, ctx, bio, cpu, now);

@@ -171,7 +171,7 @@ take_io(struct fio *f, const struct action *a)
 	struct iolog_io io = {
 		.op = (uint8_t)a->op,
 		/* as direct I/O has it */
-		.flags = a->op == REQ_OP_WRITE ? REQ_SYNC : 0,
+		.flags = a->op != REQ_OP_READ ? REQ_SYNC : 0,
 		.ns = f->ns,
 		.line = f->source->line,
 		.first = f->waited,

@@ -248,6 +248,7 @@ start_trim(struct command *c, char *payload)
 {
 	(void)payload;
 	part_init(&c->first, c, REQ_OP_DISCARD, c->offset);
+	c->first.bio.flags |= REQ_SYNC; /* as blkdev_issue_discard() has it */
 	c->first.bio.bytes = c->length;
 	command_queue(c);
 	return 0;

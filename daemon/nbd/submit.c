@@ -56,7 +56,7 @@ submit(struct nbd_session *s, struct part *p, uint64_t now)
 	}
 	err = queue_submit(s->export->queue, s->cpu, plug, &p->bio, now);
 	if (alone)
-		plug_flush(&s->plug, s->cpu, now);
+		plug_flush_alone(&s->plug, p->bio.op, s->cpu, now);
 	return err;
 }
 
