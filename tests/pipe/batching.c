@@ -267,6 +267,32 @@ call_of_more_than_tags(void **state)
 	}
 }
 
+/*
+ * The one that waited for a tag, while the call was let go, is one of the call
+ * still: it leaves when that ends, nobody else having to run the queue.
+ */
+static void
+call_goes_on_after_a_tag(void **state)
+{
+	struct queue_conf conf;
+	struct harness h;
+	unsigned elevator;
+
+	for (elevator = 0; elevator < 2; elevator++) {
+		conf = conf_of(state, PLUG_CALL, elevator);
+		conf.depth = 1;
+		conf.nr_requests = 1;
+		h_open(&h, &conf);
+		h_plug(&h);
+		e_put(&h, "W0 W100");
+		plug_flush(&h.plug, h.cpu, h.now);
+		cpu_run(h.cpu, h.now);
+		assert_int_equal(h.nr_ended, 2);
+		EXPECT_ALL(&h, "W0 W100");
+		h_close(&h);
+	}
+}
+
 /* Several queues in one call: each is run, at its end at the latest. */
 static void
 call_of_three_disks(void **state)
@@ -442,6 +468,8 @@ static const struct example examples[] = {
 	{ "3.6 call: heeds nomerges", call_heeds_nomerges },
 	{ "4.2 call: runs what a busy device left", call_on_a_busy_device },
 	{ "4.2 call: goes in parts when tags are few", call_of_more_than_tags },
+	{ "4.2 call: goes on when a tag was waited for",
+	    call_goes_on_after_a_tag },
 	{ "4.2 call: runs every queue of it", call_of_three_disks },
 	{ "4.2 keeps apart disks of different modes", modes_side_by_side },
 	{ "4.2 gains with adjacent I/Os alone", gains_where_adjacent },

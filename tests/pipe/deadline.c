@@ -680,6 +680,26 @@ cache_is_cleared(void **state)
 	h_close(&h);
 }
 
+/*
+ * req_set_nomerge(): a request that a limit has closed (3.4) is the cache no
+ * more; the next that is hashed is.
+ */
+static void
+cache_is_cleared_with_a_refusal(void **state)
+{
+	struct queue_conf conf = e_conf(*state);
+	struct harness h;
+
+	conf.nomerges = 1; /* the cache alone */
+	conf.limits.max_sectors = 24;
+	h_open(&h, &conf);
+	e_block(&h);
+	e_put(&h, "W100+16 W116+16 W132");
+	h_finish(&h);
+	EXPECT_SERVED(&h, "W100+16 W116+24");
+	h_close(&h);
+}
+
 /* 3.7: what the driver has, or will have next, takes no bio. */
 static void
 dispatched_ones_stay_as_they_are(void **state)
@@ -760,6 +780,26 @@ other_ops(void **state)
 	h_finish(&h);
 	EXPECT_REQUESTS(&h, { 0, 16, ANY, NM }, { 50, 8, ANY, MERGEABLE },
 	    { FAR, 8, 1, MERGEABLE }, { FAR + 1000, 8, 1, MERGEABLE });
+	h_close(&h);
+}
+
+/*
+ * 3.5: two requests of one range each are two ranges, more than there may be,
+ * as blk_rq_get_max_segments() of 6.1 has it.
+ */
+static void
+discard_requests(void **state)
+{
+	struct queue_conf conf = e_conf(*state);
+	struct harness h;
+
+	conf.limits.max_discard_segments = 1;
+	h_open(&h, &conf);
+	e_block(&h);
+	e_put(&h, "D0 D16 D8");
+	h_finish(&h);
+	if (age(h.profile) >= P61)
+		EXPECT_SERVED(&h, "D0+16 D16");
 	h_close(&h);
 }
 
@@ -1211,6 +1251,26 @@ front_merge_moves_it(void **state)
 	h_close(&h);
 }
 
+/*
+ * dd_request_merged(): it moves in the tree, but is the successor still; a
+ * batch does not pass it over.
+ */
+static void
+front_merge_of_the_successor(void **state)
+{
+	struct harness h;
+
+	open_deadline(&h, state, 16, 2);
+	e_block(&h);
+	e_put(&h, "R100 R300 R500 R700");
+	e_end(&h);
+	e_end(&h); /* R100 is in the driver, R300 has left, R500 is next */
+	e_put(&h, "R492");
+	h_finish(&h);
+	EXPECT_SERVED(&h, "R100 R300 R492+16 R700");
+	h_close(&h);
+}
+
 /* ------------------------------------------------------- tags and requests */
 
 /* Submit until it is refused; that one is given up. */
@@ -1474,6 +1534,31 @@ two_disks(void **state)
 	h_close(&h);
 }
 
+/*
+ * What the elevator kept in a request is no more when the driver has it: it may
+ * end it after a while.  R300 leaves with another at its left in the tree.
+ */
+static void
+ends_later(void **state)
+{
+	struct harness h;
+	unsigned i;
+
+	open_deadline(&h, state, 16, 2);
+	e_block(&h);
+	e_put(&h, "R300 R100 R500 R200 R400 W0 W16");
+	while (h.nr_held > 0) {
+		struct request *rq = h.held[--h.nr_held];
+
+		rq_complete_after(rq, h.cpu, 1000);
+		for (i = 0; i < 2; i++, h.now += 1000)
+			cpu_run(h.cpu, h.now);
+	}
+	assert_int_equal(h.nr_ended, h.nr_submitted);
+	assert_int_equal(h.cpu->deadlines.nr, 0);
+	h_close(&h);
+}
+
 /* kyber and bfq are known, but not to be had. */
 static void
 others_are_refused(void **state)
@@ -1536,10 +1621,14 @@ static const struct example examples[] = {
 	    cache_follows_merges },
 	{ "5 clears the one-hit cache when that request leaves",
 	    cache_is_cleared },
+	{ "3.4 clears the one-hit cache when a limit closes that request",
+	    cache_is_cleared_with_a_refusal },
 	{ "3.7 merges nothing with what was dispatched",
 	    dispatched_ones_stay_as_they_are },
 	{ "2.5 merges nothing with the heads of a split", split_heads },
 	{ "3.3 merges discards, never write zeroes", other_ops },
+	{ "3.5 merges no requests that discard a range each",
+	    discard_requests },
 	{ "T31 merges priorities in 4.14 alone", priorities_keep_apart },
 	{ "3.5 merges with the successor", merges_the_successor },
 	{ "3.5 merges with the predecessor", merges_the_predecessor },
@@ -1560,6 +1649,8 @@ static const struct example examples[] = {
 	{ "3.5 gives a survivor the older start", keeps_its_start },
 	{ "5 finds a request where a front merge put it",
 	    front_merge_moves_it },
+	{ "5 goes on with a successor that a bio was put in front of",
+	    front_merge_of_the_successor },
 	{ "5 lets writes have async_depth requests from 6.1 on", async_depth },
 	{ "5 has twice as many requests as tags", twice_the_tags },
 	{ "serves more requests than there are tags",
@@ -1573,7 +1664,8 @@ static const struct example examples[] = {
 	    flush_beside_others },
 	{ "4.1 hands one plug on to two disks, one without an elevator",
 	    two_disks },
-	{ "refuses what it does not have", others_are_refused }, {}
+	{ "refuses what it does not have", others_are_refused },
+	{ "ends after a while what the elevator had", ends_later }, {}
 };
 
 int
