@@ -503,7 +503,64 @@ ages_of_three(void **state)
 	h_close(&h);
 }
 
+/*
+ * The driver has one of a better class and does not end it.  The queue comes
+ * back to what has aged in the elevator, as a dispatch that yields nothing
+ * while there is work runs the queue again after BLK_MQ_BUDGET_DELAY.
+ */
+static void
+ages_without_being_asked(void **state)
+{
+	struct queue_conf conf = e_conf(*state);
+	struct harness h;
+	uint64_t then, next;
+	unsigned i;
+
+	conf.depth = 8;
+	h_open(&h, &conf);
+	h.hold = true;
+	e_put_as(&h, IOPRIO_RT, "R100");
+	e_put_as(&h, IOPRIO_IDLE, "R200");
+	then = h.now;
+	for (i = 0; i < MAX_TURNS && h.nr_seen == 1; i++) {
+		next = cpu_run(h.cpu, h.now);
+		if (next == CPU_NO_DEADLINE)
+			break;
+		h.now = next;
+	}
+	EXPECT_ALL(&h, "R100 R200");
+	if (age(h.profile) >= P61)
+		assert_in_range(h.now - then, 10000 * MS, 10000 * MS + 10 * MS);
+	h_close(&h);
+}
+
 /* --------------------------------------------------- merging with a bio */
+
+/* Plugs of their own: their bios find nothing to merge with. */
+struct tasks {
+	struct plug plug[5];
+};
+
+static void
+tasks_flush(struct harness *h, struct tasks *t)
+{
+	unsigned i;
+
+	for (i = 0; i < ARRAY_SIZE(t->plug); i++)
+		plug_flush(&t->plug[i], h->cpu, h->now);
+}
+
+static void
+tasks_put(struct harness *h, struct tasks *t, const char *const *what)
+{
+	unsigned i;
+
+	for (i = 0; i < ARRAY_SIZE(t->plug); i++)
+		plug_init(&t->plug[i]);
+	for (i = 0; what[i] != NULL; i++)
+		e_put_in(h, &t->plug[i], what[i]);
+	tasks_flush(h, t);
+}
 
 /* The writes counted are these and the one of e_block(). */
 static void
@@ -803,6 +860,28 @@ discard_requests(void **state)
 	h_close(&h);
 }
 
+/*
+ * 3.4: ranges(rq) < max_discard_segments.  Two that came together at insertion
+ * are two ranges, adjacent or not.
+ */
+static void
+discard_ranges(void **state)
+{
+	struct queue_conf conf = e_conf(*state);
+	struct harness h;
+	struct tasks t;
+
+	conf.limits.max_discard_segments = 2;
+	h_open(&h, &conf);
+	e_block(&h);
+	tasks_put(&h, &t, (const char *const[]){ "D0", "D8", NULL });
+	e_put(&h, "D100");
+	h_finish(&h);
+	EXPECT_REQUESTS(&h, { 0, 16, 2, NM }, { 100, 8, 1, MERGEABLE },
+	    { FAR, 8, 1, MERGEABLE }, { FAR + 1000, 8, 1, MERGEABLE });
+	h_close(&h);
+}
+
 /* T31: in 4.14 the request takes the better priority. */
 static void
 priorities_keep_apart(void **state)
@@ -885,32 +964,6 @@ merges_with_the_survivor(void **state)
 	EXPECT_SERVED(&h, "W84+56 W500");
 	expect_writes(&h, 2, counted(&h, 5, 1));
 	h_close(&h);
-}
-
-/* Plugs of their own: their bios find nothing to merge with. */
-struct tasks {
-	struct plug plug[5];
-};
-
-static void
-tasks_flush(struct harness *h, struct tasks *t)
-{
-	unsigned i;
-
-	for (i = 0; i < ARRAY_SIZE(t->plug); i++)
-		plug_flush(&t->plug[i], h->cpu, h->now);
-}
-
-static void
-tasks_put(struct harness *h, struct tasks *t, const char *const *what)
-{
-	unsigned i;
-
-	for (i = 0; i < ARRAY_SIZE(t->plug); i++)
-		plug_init(&t->plug[i]);
-	for (i = 0; what[i] != NULL; i++)
-		e_put_in(h, &t->plug[i], what[i]);
-	tasks_flush(h, t);
 }
 
 /*
@@ -1612,6 +1665,7 @@ static const struct example examples[] = {
 	    classes_forget_the_absorbed },
 	{ "5 serves a lower class that has aged", ages },
 	{ "5 serves the aged of two classes before the third", ages_of_three },
+	{ "5 comes back to what has aged", ages_without_being_asked },
 	{ "T19 merges three writes in the elevator", t19 },
 	{ "T20 merges what the plug did not see", t20 },
 	{ "3.6 finds a request by its end and by its start", hash_finds_ends },
@@ -1627,6 +1681,8 @@ static const struct example examples[] = {
 	    dispatched_ones_stay_as_they_are },
 	{ "2.5 merges nothing with the heads of a split", split_heads },
 	{ "3.3 merges discards, never write zeroes", other_ops },
+	{ "3.4 counts the ranges of discards that merge at insertion",
+	    discard_ranges },
 	{ "3.5 merges no requests that discard a range each",
 	    discard_requests },
 	{ "T31 merges priorities in 4.14 alone", priorities_keep_apart },
