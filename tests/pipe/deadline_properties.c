@@ -1068,18 +1068,26 @@ play_random_conf(struct play *p)
 	lim->max_write_zeroes_sectors = ONE_OF(c, 1u << 16, 40);
 }
 
-/* Freeze, let all end, change, thaw. */
+static void
+play_flush(struct play *p)
+{
+	unsigned i;
+
+	for (i = 0; i < ARRAY_SIZE(p->plug); i++)
+		plug_flush(&p->plug[i], p->cpu, p->now);
+}
+
+/* Freeze, have all plugs closed, let all end, change, thaw. */
 static void
 play_switch(struct play *p)
 {
-	unsigned turn, i;
+	unsigned turn;
 
 	happened.switches++;
 	queue_freeze(p->queue);
+	play_flush(p);
 	for (turn = 0; !queue_frozen(p->queue); turn++) {
 		HOLDS(turn < 1000);
-		for (i = 0; i < ARRAY_SIZE(p->plug); i++)
-			plug_flush(&p->plug[i], p->cpu, p->now);
 		play_turn(p, 70);
 		p->now += 100 * MS;
 	}
@@ -1094,11 +1102,10 @@ play_switch(struct play *p)
 static void
 play_drain(struct play *p)
 {
-	unsigned turn, i;
+	unsigned turn;
 
 	p->busy_percent = 0;
-	for (i = 0; i < ARRAY_SIZE(p->plug); i++)
-		plug_flush(&p->plug[i], p->cpu, p->now);
+	play_flush(p);
 	for (turn = 0; p->nr_ended < p->nr_submitted; turn++) {
 		HOLDS(turn < 1000);
 		play_turn(p, 70);
