@@ -898,6 +898,9 @@ rq_get(struct ctx *ctx, struct plug *plug, const struct bio *bio,
 	if (tag < 0) {
 		if (plug != NULL)
 			plug_flush_blocked(plug, cpu, now);
+		/* while the task sleeps, workers and softirqs have the cpu */
+		cpu_run_hctxs(cpu, now);
+		cpu_run_softirq(cpu, now);
 		/* noted before the last look: no wake-up is missed */
 		atomic_fetch_or(&hctx->waiters, UINT64_C(1) << cpu->id % 64);
 		tag = tag_get(hctx, bio);
