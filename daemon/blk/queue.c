@@ -332,10 +332,15 @@ driver_tag_put(struct request *rq)
 }
 
 static bool
-driver_tag_get(struct request *rq)
+driver_tag_get(struct request *rq, struct cpu *cpu, uint64_t now)
 {
+	struct tags *tags = rq->hctx->tags;
+
 	if (rq->tag < 0)
-		rq->tag = tags_get(rq->hctx->tags);
+		rq->tag = tags_get(tags);
+	/* the kernel's softirq would have run by now */
+	if (rq->tag < 0 && cpu_run_softirq(cpu, now))
+		rq->tag = tags_get(tags);
 	return rq->tag >= 0;
 }
 
@@ -481,7 +486,7 @@ issue(struct request *rq, struct cpu *cpu, uint64_t now)
 	bool stat = rq->rq_flags & RQF_IO_STAT;
 	int err;
 
-	if (!driver_tag_get(rq)) {
+	if (!driver_tag_get(rq, cpu, now)) {
 		update_busy(hctx, true);
 		return -EBUSY;
 	}
@@ -626,8 +631,8 @@ dispatch_round_robin(struct hctx *hctx, struct cpu *cpu, uint64_t now)
  * dispatch list.
  */
 static void
-take_batch(
-    struct hctx *hctx, struct request_list *list, unsigned max, uint64_t now)
+take_batch(struct hctx *hctx, struct request_list *list, unsigned max,
+    struct cpu *cpu, uint64_t now)
 {
 	struct elevator *e = hctx->queue->elevator;
 	struct request *rq;
@@ -637,7 +642,7 @@ take_batch(
 		if (rq == NULL)
 			return;
 		TAILQ_INSERT_TAIL(list, rq, link);
-		if (!driver_tag_get(rq))
+		if (!driver_tag_get(rq, cpu, now))
 			return;
 	}
 }
@@ -653,7 +658,7 @@ dispatch_elevator(
 	while (room) {
 		struct request_list list = TAILQ_HEAD_INITIALIZER(list);
 
-		take_batch(hctx, &list, max, now);
+		take_batch(hctx, &list, max, cpu, now);
 		if (TAILQ_EMPTY(&list)) {
 			/* BLK_MQ_BUDGET_DELAY: what it holds back gets old */
 			if (elevator_nr_queued(hctx->queue->elevator) > 0)
