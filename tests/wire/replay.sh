@@ -50,8 +50,11 @@ sequential write 64 1048576 >"$tmp/write-1m"
 sequential trim 1024 65536 >"$tmp/trim-64k"
 {
 	echo "fio version 2 iolog"
-	awk '!/^#/ { print "/dev/nullb0", $1 == "r" ? "read" : "write",
-		$2 * 512, $3 * 512 }' "$DATA/reportA-1job.txt"
+	awk '/^=/ { found = $2 == "reportA-1job"; next }
+		/^#/ || !found { next }
+		{ for (i = 0; i < (NF > 3 ? $4 : 1); i++)
+			print "/dev/nullb0", $1 == "R" ? "read" : "write",
+				($2 + i * $3) * 512, $3 * 512 }' "$DATA/workloads.txt"
 } >"$tmp/reportA"
 for kernel in 6.1 6.12; do
 	k="--kernel $kernel --batch"
