@@ -14,7 +14,7 @@
 
 struct replay_conf {
 	const struct disk_conf *disk;
-	unsigned batch; /* I/Os that a plug is opened around */
+	unsigned batch;    /* I/Os that a plug is opened around */
 	const char *trace; /* write a trace to that base; NULL: none */
 	bool closed; /* no recorded times: a batch waits for the one before */
 };

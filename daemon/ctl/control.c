@@ -385,19 +385,19 @@ run_trace(struct call *call, struct disk *d)
 static const struct command {
 	const char *name;
 	json_t *(*run)(struct call *call);
-	json_t *(*run_on)(struct call *call, struct disk *d);
+	json_t *(*run_on)(struct call *call, struct disk *d); /* of that name */
 	bool needs_name;
 } commands[] = {
 	{ "list", .run = run_list },
 	{ "get", .run = run_get, .needs_name = true },
 	{ "set", .run = run_set, .needs_name = true },
-	{ "stat", .run_on = run_stat, .needs_name = true },
-	{ "inflight", .run_on = run_inflight, .needs_name = true },
-	{ "segments", .run_on = run_segments, .needs_name = true },
-	{ "queue", .run_on = run_queue, .needs_name = true },
+	{ "stat", .run_on = run_stat },
+	{ "inflight", .run_on = run_inflight },
+	{ "segments", .run_on = run_segments },
+	{ "queue", .run_on = run_queue },
 	{ "iostat", .run = run_iostat },
 	{ "diskstats", .run = run_diskstats },
-	{ "trace", .run_on = run_trace, .needs_name = true },
+	{ "trace", .run_on = run_trace },
 	{},
 };
 
@@ -422,7 +422,7 @@ dispatch(struct call *call)
 	for (const struct command *c = commands; c->name != NULL; c++) {
 		if (strcmp(c->name, call->command) != 0)
 			continue;
-		if (c->needs_name && call->name == NULL)
+		if ((c->needs_name || c->run_on != NULL) && call->name == NULL)
 			return fail(EINVAL,
 			    "%s: of which device? \"name\" is "
 			    "missing",
