@@ -60,8 +60,9 @@ static const struct counter {
 	COUNTER("flush_ios", ios[STAT_FLUSH]),
 	COUNTER("splits_size", splits[SPLIT_SIZE]),
 	COUNTER("splits_segments", splits[SPLIT_SEGMENTS]),
+	COUNTER("splits_chunk", splits[SPLIT_CHUNK]),
 	COUNTER("splits_gap", splits[SPLIT_GAP]),
-	COUNTER("segments", segments),
+	COUNTER("segments", segments.sum),
 	{},
 #undef COUNTER
 };

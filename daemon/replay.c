@@ -33,6 +33,7 @@ struct replay {
 	struct plug plug;
 	struct tracefile *trace; /* NULL: none */
 	struct blktrace records;
+	int trace_error; /* 0 or -errno of the file */
 	uint64_t now;
 	uint64_t phys;    /* of the next payload */
 	uint64_t nr_open; /* bios that have not ended */
@@ -69,9 +70,9 @@ take_trace(struct replay *r)
 		return;
 	do {
 		nr = trace_take(r->disk->queue, 0, e, sizeof(e) / sizeof(*e));
-		for (i = 0; i < nr && r->error == 0; i++) {
+		for (i = 0; i < nr && r->trace_error == 0; i++) {
 			len = blktrace_event(&r->records, &e[i], out);
-			r->error = tracefile_write(r->trace, 0, out, len);
+			r->trace_error = tracefile_write(r->trace, 0, out, len);
 		}
 	} while (nr > 0);
 }
@@ -99,7 +100,9 @@ end_trace(struct replay *r, char *err, size_t errlen)
 	if (r->trace == NULL)
 		return 0;
 	take_trace(r);
-	ret = r->error != 0 ? r->error : tracefile_flush(r->trace);
+	ret = r->trace_error;
+	if (ret == 0)
+		ret = tracefile_flush(r->trace);
 	if (ret != 0)
 		return refuse(
 		    err, errlen, ret, "%s: %s", r->conf->trace, strerror(-ret));

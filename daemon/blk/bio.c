@@ -33,6 +33,7 @@ bio_init(struct bio *bio, enum req_op op, uint64_t pos, struct bvec *bv,
 	bio->nr_iov = 0;
 	bio->unpin = NULL;
 	bio->error = 0;
+	bio->mail_error = 0;
 	bio->remaining = 1;
 	bio->parent = NULL;
 	STAILQ_INIT(&bio->pieces);

@@ -207,6 +207,7 @@ struct bio {
 	void (*unpin)(struct bio *bio, struct cpu *cpu);
 
 	int error;          /* 0 or -errno: the first of its pieces' */
+	int mail_error;     /* cpu_post_bio(): what it is to end with */
 	unsigned remaining; /* pieces that have not ended, itself included */
 	struct bio *parent; /* of a piece that was split off the front */
 	STAILQ_HEAD(bio_list, bio) pieces; /* split off, in order of pos */
@@ -460,6 +461,13 @@ struct queue_conf {
 	bool iostats;
 };
 
+/* How a queue freezes: each step waits until no cpu is where it was. */
+enum freeze_step {
+	FREEZE_SEEN,    /* every cpu sees it, so nothing comes in */
+	FREEZE_DRAINED, /* all has ended, and who ended it has moved on */
+	FREEZE_DONE,
+};
+
 /* A request queue: one a disk. */
 struct queue {
 	const struct queue_ops *ops;
@@ -470,12 +478,14 @@ struct queue {
 	struct limits limits;          /* in use */
 	struct ctx **ctx;              /* by cpu */
 	struct hctx **hctx;
-	struct elevator *elevator; /* NULL: none */
-	struct disk_stat *stat;    /* what the ctxs share (stat.c) */
-	atomic_bool freezing;      /* no bio comes in any more */
-	uint64_t freeze_stamp;     /* of machine->epoch */
-	_Atomic unsigned nr_waits; /* bios that queue_submit() holds half of */
-	struct trace *trace;       /* who fetches what they tell (trace.c) */
+	struct elevator *elevator;  /* NULL: none */
+	struct disk_stat *stat;     /* what the ctxs share (stat.c) */
+	_Atomic unsigned nr_queued; /* requests in the elevator */
+	_Atomic unsigned nr_waits;  /* bios that wait, or did, for a tag */
+	atomic_bool freezing;       /* no bio comes in any more */
+	enum freeze_step freeze;    /* the freezer's: how far it has come, */
+	uint64_t freeze_stamp;      /* and the epoch that it waits for */
+	struct trace *trace;        /* who fetches what they tell (trace.c) */
 };
 
 /* Counters of one cpu; written by it, read by anyone (stat.c). */
@@ -610,7 +620,7 @@ void queue_thaw(struct queue *q);
 static inline bool
 queue_freezing(const struct queue *q)
 {
-	return atomic_load_explicit(&q->freezing, memory_order_acquire);
+	return atomic_load(&q->freezing); /* in order with the epoch's */
 }
 /*
  * While it is frozen: take over from `conf` limits, elevator and its settings,
@@ -839,8 +849,6 @@ bool elevator_merge(
 void elevator_insert(struct elevator *e, struct request_list *list,
     struct cpu *cpu, uint64_t now);
 struct request *elevator_take(struct elevator *e, uint64_t now);
-/* Requests in it.  Any thread. */
-unsigned elevator_nr_queued(const struct elevator *e);
 void elevator_finish(struct elevator *e, const struct request *rq);
 unsigned elevator_depth(
     const struct elevator *e, const struct bio *bio, unsigned nr_requests);

@@ -111,8 +111,8 @@ cpu_post_bio(struct bio *bio, int error)
 	struct cpu *to = bio->cpu;
 	bool was_empty;
 
-	if (bio->error == 0)
-		bio->error = error;
+	/* its pieces may be ending there just now: error is that cpu's */
+	bio->mail_error = error;
 	was_empty = mail_begin(to);
 	STAILQ_INSERT_TAIL(&to->mail_bios, bio, link);
 	mail_end(to, was_empty);
@@ -189,7 +189,7 @@ take_mail(struct cpu *cpu, uint64_t now)
 	}
 	while ((bio = STAILQ_FIRST(&bios)) != NULL) {
 		STAILQ_REMOVE_HEAD(&bios, link);
-		bio_endio(bio, bio->error, cpu, now);
+		bio_endio(bio, bio->mail_error, cpu, now);
 	}
 }
 

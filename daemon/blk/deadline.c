@@ -45,7 +45,6 @@ struct by_class {
 struct deadline {
 	const struct profile *profile;
 	struct deadline_conf conf;
-	_Atomic unsigned async_depth;
 	struct by_class class[CLASS_NR];
 	enum dir last_dir;
 	unsigned batching; /* requests in this batch so far */
@@ -101,7 +100,6 @@ deadline_configure(void *data, const struct queue *q)
 	struct deadline *d = data;
 
 	d->conf = q->conf.deadline;
-	atomic_store(&d->async_depth, d->conf.async_depth);
 }
 
 static void *
@@ -235,7 +233,7 @@ static unsigned
 deadline_depth(const void *data, const struct bio *bio, unsigned nr_requests)
 {
 	const struct deadline *d = data;
-	unsigned depth = atomic_load(&d->async_depth);
+	unsigned depth = d->conf.async_depth;
 
 	if (!d->profile->deadline_classes || bio->op == REQ_OP_READ ||
 	    depth == 0 || depth > nr_requests)
@@ -260,7 +258,7 @@ move(struct deadline *d, struct by_class *c, enum dir dir, struct request *rq)
 {
 	if (d->profile->deadline_next == DEADLINE_NEXT_OF_LAST)
 		c->next[!dir] = NULL;
-	c->next[dir] = rq; /* class_remove() moves it on */
+	c->next[dir] = RB_NEXT(request_tree, NULL, rq);
 	c->latest_pos[dir] = rq->pos;
 	class_remove(c, dir, rq);
 }

@@ -7,8 +7,8 @@
  *	bio ----> one-hit cache -> hash of ends -> the scheduler's own search
  *	request -> the same, backwards only ----> add        take -> driver
  *
- * It belongs to the queue, so it has a lock, taken once a plug flush, and once
- * a bio that merged with nothing in its plug.
+ * It belongs to the queue, so it has a lock: taken once a plug flush, once a
+ * bio that merged with nothing in its plug, and once a request dispatched.
  */
 #include "blk/blk.h"
 
@@ -22,12 +22,11 @@ LIST_HEAD(request_bucket, request);
 
 struct elevator {
 	const struct elevator_ops *ops;
-	const struct queue *queue;
+	struct queue *queue;
 	void *data; /* the scheduler's */
 	pthread_mutex_t lock;
 	struct request *last_merge; /* the one-hit cache, or NULL */
 	struct request_bucket by_end[1 << HASH_BITS];
-	_Atomic unsigned nr_queued;
 };
 
 const struct elevator_type elevators[] = {
@@ -101,15 +100,7 @@ elevator_free(struct elevator *e)
 void
 elevator_configure(struct elevator *e)
 {
-	pthread_mutex_lock(&e->lock);
 	e->ops->configure(e->data, e->queue);
-	pthread_mutex_unlock(&e->lock);
-}
-
-unsigned
-elevator_nr_queued(const struct elevator *e)
-{
-	return atomic_load(&e->nr_queued);
 }
 
 unsigned
@@ -177,7 +168,7 @@ forget(struct elevator *e, struct request *rq)
 	if (e->last_merge == rq)
 		e->last_merge = NULL;
 	rq->due = (struct heap_node){ 0 }; /* which was elv all the while */
-	atomic_fetch_sub(&e->nr_queued, 1);
+	atomic_fetch_sub(&e->queue->nr_queued, 1);
 }
 
 /* elv_merge_requests(), elv_merged_request(): `rq` has grown. */
@@ -225,33 +216,31 @@ free_absorbed(struct elevator *e, struct request_list *list, struct cpu *cpu)
 /* ---------------------------------------------------------- a bio that comes
  */
 
+static bool
+fits(const struct request *rq, const struct bio *bio)
+{
+	return rq != NULL && rq_merge_ok(rq, bio) &&
+	       rq_try_merge(rq, bio) != NO_MERGE;
+}
+
 /*
- * elv_merge(): the request that the bio may join, and how.  With nomerges=1
- * only the one-hit cache is asked.
+ * elv_merge(): the request that the bio may join.  With nomerges=1 only the
+ * one-hit cache is asked.
  */
 static struct request *
-find(struct elevator *e, const struct bio *bio, enum merge *how)
+find(struct elevator *e, const struct bio *bio)
 {
 	struct request *rq = e->last_merge;
 
-	if (rq != NULL && rq_merge_ok(rq, bio)) {
-		*how = rq_try_merge(rq, bio);
-		if (*how != NO_MERGE)
-			return rq;
-	}
+	if (fits(rq, bio))
+		return rq;
 	if (e->queue->conf.nomerges != 0)
 		return NULL;
-	*how = BACK_MERGE;
 	rq = hash_find(e, bio->pos);
-	if (rq == NULL || !rq_merge_ok(rq, bio)) {
-		*how = FRONT_MERGE;
-		rq = e->ops->find_front(e->data, bio);
-		if (rq == NULL || !rq_merge_ok(rq, bio))
-			return NULL;
-	}
-	if (rq_try_merge(rq, bio) == DISCARD_MERGE)
-		*how = DISCARD_MERGE;
-	return rq;
+	if (fits(rq, bio))
+		return rq;
+	rq = e->ops->find_front(e->data, bio);
+	return fits(rq, bio) ? rq : NULL;
 }
 
 /* attempt_back_merge(), attempt_front_merge(): and now its neighbour? */
@@ -281,15 +270,17 @@ elevator_merge(
 {
 	struct request_list absorbed = TAILQ_HEAD_INITIALIZER(absorbed);
 	struct request *rq;
-	enum merge how;
+	enum merge how = NO_MERGE;
 	bool merged = false;
 
-	if (elevator_nr_queued(e) == 0)
+	if (atomic_load(&e->queue->nr_queued) == 0)
 		return false;
 	pthread_mutex_lock(&e->lock);
-	rq = find(e, bio, &how);
-	if (rq != NULL)
+	rq = find(e, bio);
+	if (rq != NULL) {
+		how = rq_try_merge(rq, bio);
 		merged = rq_attempt_merge(rq, bio, ctx, now) == MERGE_OK;
+	}
 	if (merged)
 		after_merge(e, rq, how, ctx->cpu, now, &absorbed);
 	else if (rq != NULL && rq == e->last_merge && !rq_mergeable(rq))
@@ -338,7 +329,7 @@ insert(
 	trace_rq(e->queue->ctx[cpu->id], TRACE_INSERT, rq, now);
 	rq->rq_flags |= RQF_ELV;
 	e->ops->add(e->data, rq, now);
-	atomic_fetch_add(&e->nr_queued, 1);
+	atomic_fetch_add(&e->queue->nr_queued, 1);
 	if (!rq_mergeable(rq))
 		return;
 	hash_add(e, rq);
@@ -368,7 +359,7 @@ elevator_take(struct elevator *e, uint64_t now)
 {
 	struct request *rq;
 
-	if (elevator_nr_queued(e) == 0)
+	if (atomic_load(&e->queue->nr_queued) == 0)
 		return NULL;
 	pthread_mutex_lock(&e->lock);
 	rq = e->ops->take(e->data, now);

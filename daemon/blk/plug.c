@@ -263,26 +263,30 @@ void
 plug_flush_alone(
     struct plug *plug, enum req_op op, struct cpu *cpu, uint64_t now)
 {
-	if (op == REQ_OP_DISCARD)
-		plug_flush_blocked(plug, cpu, now);
-	plug_flush(plug, cpu, now);
+	flush(plug, cpu, now, op == REQ_OP_DISCARD);
+	plug->multiple_queues = false;
+}
+
+static void
+append(struct plug *plug, struct request *rq)
+{
+	const struct request *last = newest(plug);
+
+	if (last != NULL && last->hctx->queue != rq->hctx->queue)
+		plug->multiple_queues = true;
+	TAILQ_INSERT_TAIL(&plug->list, rq, link);
+	plug->nr++;
 }
 
 void
 plug_add(struct plug *plug, struct request *rq, struct cpu *cpu, uint64_t now)
 {
-	const struct request *last;
-
 	if (is_full(plug, rq->hctx->queue))
 		flush(plug, cpu, now, false);
 	if (plug->nr == 0)
 		trace_plug(
 		    rq->hctx->queue->ctx[cpu->id], TRACE_PLUG, rq, 0, now);
-	last = newest(plug);
-	if (last != NULL && last->hctx->queue != rq->hctx->queue)
-		plug->multiple_queues = true;
-	TAILQ_INSERT_TAIL(&plug->list, rq, link);
-	plug->nr++;
+	append(plug, rq);
 }
 
 struct request *
@@ -297,7 +301,6 @@ plug_swap(struct plug *plug, struct request *rq)
 		TAILQ_REMOVE(&plug->list, held, link);
 		plug->nr--;
 	}
-	TAILQ_INSERT_TAIL(&plug->list, rq, link);
-	plug->nr++;
+	append(plug, rq);
 	return held;
 }

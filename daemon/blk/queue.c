@@ -212,15 +212,29 @@ queue_freeze(struct queue *q)
 {
 	assert(!queue_freezing(q));
 	atomic_store(&q->freezing, true);
-	/* a cpu that is in a turn may not have seen it yet */
+	q->freeze = FREEZE_SEEN;
 	q->freeze_stamp = epoch_retire(&q->machine->epoch);
+}
+
+/* Has every cpu been outside since the step began? */
+static bool
+freeze_step_over(const struct queue *q)
+{
+	return epoch_safe(&q->machine->epoch) > q->freeze_stamp;
 }
 
 bool
 queue_frozen(struct queue *q)
 {
-	return epoch_safe(&q->machine->epoch) > q->freeze_stamp &&
-	       queue_tags_in_use(q) == 0 && atomic_load(&q->nr_waits) == 0;
+	/* in this order: who waits may get a tag, but nobody begins to wait */
+	if (q->freeze == FREEZE_SEEN && freeze_step_over(q) &&
+	    atomic_load(&q->nr_waits) == 0 && queue_tags_in_use(q) == 0) {
+		q->freeze = FREEZE_DRAINED;
+		q->freeze_stamp = epoch_retire(&q->machine->epoch);
+	}
+	if (q->freeze == FREEZE_DRAINED && freeze_step_over(q))
+		q->freeze = FREEZE_DONE;
+	return q->freeze == FREEZE_DONE;
 }
 
 void
@@ -362,8 +376,7 @@ static bool
 has_work(const struct hctx *hctx)
 {
 	return atomic_load(&hctx->nr_waiting) > 0 ||
-	       (hctx->queue->elevator != NULL &&
-		   elevator_nr_queued(hctx->queue->elevator) > 0);
+	       atomic_load(&hctx->queue->nr_queued) > 0;
 }
 
 /* Each bio ends on the cpu that submitted it. */
@@ -477,7 +490,10 @@ update_busy(struct hctx *hctx, bool busy)
 	    &hctx->busy, ewma / BUSY_WEIGHT, memory_order_relaxed);
 }
 
-/* 0, or -EBUSY: the driver has no room and the request is the caller's. */
+/*
+ * 0; or the request is the caller's: -EBUSY, the driver has no room; -EAGAIN,
+ * it has no tag.
+ */
 static int
 issue(struct request *rq, struct cpu *cpu, uint64_t now)
 {
@@ -488,7 +504,7 @@ issue(struct request *rq, struct cpu *cpu, uint64_t now)
 
 	if (!driver_tag_get(rq, cpu, now)) {
 		update_busy(hctx, true);
-		return -EBUSY;
+		return -EAGAIN;
 	}
 	rq->rq_flags |= RQF_STARTED;
 	if (stat)
@@ -572,11 +588,12 @@ dispatch_list(
 {
 	struct request *rq;
 	unsigned left = 0;
-	bool no_tag;
+	int err = 0;
 
 	while ((rq = TAILQ_FIRST(list)) != NULL) {
 		TAILQ_REMOVE(list, rq, link);
-		if (issue(rq, cpu, now) != 0) {
+		err = issue(rq, cpu, now);
+		if (err != 0) {
 			TAILQ_INSERT_HEAD(list, rq, link);
 			break;
 		}
@@ -586,7 +603,6 @@ dispatch_list(
 		return true;
 	TAILQ_FOREACH(rq, list, link)
 		left++;
-	no_tag = TAILQ_FIRST(list)->tag < 0;
 	pthread_mutex_lock(&hctx->lock);
 	TAILQ_CONCAT(list, &hctx->dispatch, link);
 	TAILQ_CONCAT(&hctx->dispatch, list, link);
@@ -595,7 +611,7 @@ dispatch_list(
 	pthread_mutex_unlock(&hctx->lock);
 	/* who freed the last tag before it was there to see does not rerun it
 	 */
-	if (no_tag && tags_in_use(hctx->tags) == 0)
+	if (err == -EAGAIN && tags_in_use(hctx->tags) == 0)
 		cpu_rerun(cpu, hctx);
 	else
 		cpu_rerun_later(cpu, hctx, now);
@@ -661,7 +677,7 @@ dispatch_elevator(
 		take_batch(hctx, &list, max, cpu, now);
 		if (TAILQ_EMPTY(&list)) {
 			/* BLK_MQ_BUDGET_DELAY: what it holds back gets old */
-			if (elevator_nr_queued(hctx->queue->elevator) > 0)
+			if (atomic_load(&hctx->queue->nr_queued) > 0)
 				cpu_rerun_later(cpu, hctx, now);
 			return;
 		}
@@ -1051,24 +1067,15 @@ next_piece(struct queue *q, struct ctx *ctx, struct bio *bio, struct cpu *cpu,
 	return piece;
 }
 
-/* The piece that waits for a tag, or NULL: none does. */
-static void
-set_waits(struct queue *q, struct bio *bio, struct bio *piece)
-{
-	if (bio->waits == NULL && piece != NULL)
-		atomic_fetch_add(&q->nr_waits, 1);
-	else if (bio->waits != NULL && piece == NULL)
-		atomic_fetch_sub(&q->nr_waits, 1);
-	bio->waits = piece;
-}
-
 void
 queue_drop(
     struct queue *q, struct cpu *cpu, struct bio *bio, int error, uint64_t now)
 {
 	struct bio *piece = bio->waits;
 
-	set_waits(q, bio, NULL);
+	bio->waits = NULL;
+	if (piece != NULL)
+		atomic_fetch_sub(&q->nr_waits, 1);
 	if (piece != NULL && piece != bio)
 		bio_endio(piece, error, cpu, now);
 	bio_endio(bio, error, cpu, now);
@@ -1102,19 +1109,19 @@ queue_submit(struct queue *q, struct cpu *cpu, struct plug *plug,
 	struct ctx *ctx = q->ctx[cpu->id];
 	struct bio *piece = bio->waits;
 	struct request *rq;
-	bool last;
+	bool last, waited = piece != NULL;
 
 	if (piece == NULL) {
 		if (runs_in_worker(q))
 			cpu_run_hctxs(cpu, now);
 		bio->cpu = cpu;
-		if (ends_at_once(q, bio, cpu, now))
-			return 0;
 		if (queue_freezing(q)) {
 			if (plug != NULL)
 				plug_flush_blocked(plug, cpu, now);
 			return -EAGAIN;
 		}
+		if (ends_at_once(q, bio, cpu, now))
+			return 0;
 		if (!q->conf.bio_based)
 			stat_bio(ctx, bio);
 		trace_bio(ctx, TRACE_QUEUE, bio, now);
@@ -1126,7 +1133,7 @@ queue_submit(struct queue *q, struct cpu *cpu, struct plug *plug,
 			piece = next_piece(q, ctx, bio, cpu, now);
 			if (piece == NULL) {
 				bio_endio(bio, -ENOMEM, cpu, now);
-				return 0;
+				break;
 			}
 			last = piece == bio;
 			if (!q->conf.bio_based && merge(ctx, plug, piece, now))
@@ -1134,9 +1141,12 @@ queue_submit(struct queue *q, struct cpu *cpu, struct plug *plug,
 		}
 		last = piece == bio;
 		rq = rq_get(ctx, plug, piece, cpu, now);
-		set_waits(q, bio, rq == NULL ? piece : NULL);
-		if (rq == NULL)
+		bio->waits = rq == NULL ? piece : NULL;
+		if (rq == NULL) {
+			if (!waited)
+				atomic_fetch_add(&q->nr_waits, 1);
 			return -EAGAIN;
+		}
 		rq_init(rq, ctx, piece, now);
 		trace_bio(ctx, TRACE_GETRQ, piece, now);
 		if (q->conf.bio_based) {
@@ -1151,6 +1161,8 @@ queue_submit(struct queue *q, struct cpu *cpu, struct plug *plug,
 	next:
 		piece = NULL;
 	} while (!last); /* after the last piece the bio may be gone */
+	if (waited)
+		atomic_fetch_sub(&q->nr_waits, 1);
 	return 0;
 }
 

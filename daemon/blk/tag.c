@@ -104,7 +104,6 @@ tags_in_use(const struct tags *t)
 	unsigned i, nr = 0;
 
 	for (i = 0; i * WORD_BITS < t->nr; i++)
-		nr += (unsigned)__builtin_popcountll(
-		    atomic_load_explicit(&t->word[i], memory_order_relaxed));
+		nr += (unsigned)__builtin_popcountll(atomic_load(&t->word[i]));
 	return nr;
 }

@@ -171,8 +171,8 @@ scheduler_pack(const struct disk *d)
 	    d->conf.scheduler->name, "requests_in_use",
 	    (json_int_t)queue_tags_in_use(q), "requests",
 	    (json_int_t)q->conf.nr_requests * nr, "queued",
-	    sched ? (json_int_t)elevator_nr_queued(q->elevator) : 0,
-	    "tags_in_use", (json_int_t)in_use, "tags",
+	    (json_int_t)atomic_load(&q->nr_queued), "tags_in_use",
+	    (json_int_t)in_use, "tags",
 	    (json_int_t)(sched ? q->conf.depth : q->conf.nr_requests) * nr);
 }
 

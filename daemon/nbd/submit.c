@@ -39,8 +39,9 @@ may_go(struct nbd_session *s, const struct part *p)
 static int
 submit(struct nbd_session *s, struct part *p, uint64_t now)
 {
-	bool alone =
-	    !s->plug_open && queue_plugs_alone(s->export->queue, p->bio.op);
+	struct queue *q = s->export->queue;
+	bool alone = !s->plug_open && !queue_freezing(q) &&
+		     queue_plugs_alone(q, p->bio.op);
 	struct plug *plug = s->plug_open || alone ? &s->plug : NULL;
 	int err;
 
@@ -54,7 +55,7 @@ submit(struct nbd_session *s, struct part *p, uint64_t now)
 		p->started = true;
 		s->nr_started++;
 	}
-	err = queue_submit(s->export->queue, s->cpu, plug, &p->bio, now);
+	err = queue_submit(q, s->cpu, plug, &p->bio, now);
 	if (alone)
 		plug_flush_alone(&s->plug, p->bio.op, s->cpu, now);
 	return err;
@@ -136,13 +137,14 @@ void
 submit_pending(struct nbd_session *s, bool more, uint64_t now)
 {
 	const struct nbd_export *e = s->export;
-	unsigned min = queue_plug_min(e->queue);
+	/* while the queue is frozen its rules are not to be looked at */
+	unsigned min = queue_freezing(e->queue) ? 0 : queue_plug_min(e->queue);
 	uint64_t wait = more ? NBD_PARTIAL_NSEC : 0;
 
 	if (wait < e->plug_nsec && !s->blocked && !s->closing && !s->eof &&
 	    !s->shutdown)
 		wait = e->plug_nsec;
-	if (min == 0 || queue_freezing(e->queue))
+	if (min == 0)
 		wait = 0;
 	if (s->plug_open && now >= s->plug_until)
 		close_plug(s, now);

@@ -39,7 +39,7 @@ open_with(const char *kernel, unsigned nomerges)
 	h.hold = true;
 	rw(&h, REQ_OP_READ, 1000000, 8);
 	rw(&h, REQ_OP_READ, 2000000, 8);
-	assert_int_equal(elevator_nr_queued(h.queue->elevator), 0);
+	assert_int_equal(atomic_load(&h.queue->nr_queued), 0);
 }
 
 static void
@@ -96,6 +96,21 @@ chains_merges_when_a_request_is_inserted(void **state)
 	rw(&h, REQ_OP_WRITE, 16, 8);
 	h_flush(&h);
 	finish_with(2, 2);
+}
+
+static void
+leaves_a_busy_driver_alone_for_a_while(void **state)
+{
+	struct queue_conf conf = h_conf(profile_find("6.12"));
+
+	(void)state; /* nothing is in flight, so no end brings it back */
+	conf.elevator = elevator_find("mq-deadline");
+	h_open(&h, &conf);
+	h.busy = true;
+	rw(&h, REQ_OP_WRITE, 0, 8);
+	assert_int_not_equal(cpu_run(h.cpu, h.now), CPU_NO_DEADLINE);
+	assert_in_range(h.nr_busy, 1, 3);
+	h_close(&h);
 }
 
 static int
@@ -175,6 +190,7 @@ main(void)
 		cmocka_unit_test(joins_what_has_become_adjacent),
 		cmocka_unit_test(asks_only_the_one_hit_cache_with_nomerges_1),
 		cmocka_unit_test(chains_merges_when_a_request_is_inserted),
+		cmocka_unit_test(leaves_a_busy_driver_alone_for_a_while),
 		cmocka_unit_test(what_it_held_can_wait_for_a_timer),
 		cmocka_unit_test(a_bio_ends_on_its_own_cpu),
 		cmocka_unit_test(names_every_scheduler_and_explains_it),

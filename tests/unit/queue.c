@@ -333,10 +333,61 @@ refuses_a_configuration_that_makes_no_sense(void **state)
 	machine_free(m);
 }
 
+static bool freezes_early;
+
+/* A piece has ended, the next one is to come. */
+static void
+look_at_the_freeze(struct hctx *hctx, struct cpu *cpu, uint64_t now)
+{
+	(void)cpu;
+	(void)now;
+	if (queue_freezing(hctx->queue) && h.nr_ended < h.nr_submitted)
+		freezes_early |= queue_frozen(hctx->queue);
+}
+
+static void
+is_not_frozen_in_the_middle_of_a_bio(void **state)
+{
+	static const struct queue_ops ops = {
+		.queue_rq = h_queue_rq,
+		.commit = look_at_the_freeze,
+	};
+	struct queue_conf conf = h_conf(profile_find("6.12"));
+	struct bio *bio;
+
+	(void)state;
+	conf.depth = 1;
+	conf.limits.max_sectors = 8;
+	h_open(&h, &conf);
+	queue_free(h.queue);
+	assert_int_equal(queue_new(&h.queue, h.machine, &ops, &h, &conf), 0);
+	h.hold = true;
+	rw(&h, REQ_OP_WRITE, 1000, 8);
+	bio = h_bio(&h, REQ_OP_WRITE, 0);
+	add_contig(&h, bio, 24); /* three pieces */
+	h.nr_submitted++;
+	assert_int_equal(h_try_submit(&h, bio), -EAGAIN);
+	queue_freeze(h.queue);
+	assert_false(queue_frozen(h.queue));
+	h.hold = false;
+	rq_complete(h.held[0], h.cpu, h.now);
+	h.nr_held = 0;
+	assert_false(queue_frozen(h.queue));
+	freezes_early = false;
+	assert_int_equal(h_try_submit(&h, bio), 0); /* it is let through */
+	assert_int_equal(h.nr_ended, 2);
+	assert_false(freezes_early);
+	assert_true(queue_frozen(h.queue));
+	assert_true(queue_frozen(h.queue)); /* and stays so */
+	queue_thaw(h.queue);
+	h_close(&h);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(is_not_frozen_in_the_middle_of_a_bio),
 		cmocka_unit_test(
 		    gives_a_bio_back_when_no_tag_is_free_and_takes_it_later),
 		cmocka_unit_test(goes_on_in_the_middle_of_a_split_bio),
