@@ -6,7 +6,7 @@
  *	|--skip----|--------------|-----|
  *	     |<------- bytes ------->|
  */
-#include "blk/blk.h"
+#include "blk/internal.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -11,7 +11,10 @@
  * kernel's function.
  *
  * Threads: a struct cpu belongs to one thread (a loop plays a CPU).  A
- * function that takes a cpu is called on that cpu's thread only.
+ * function that takes a cpu is called on that cpu's thread only, unless it
+ * says otherwise.
+ *
+ * What the files of this floor have between them alone is in internal.h.
  */
 #ifndef BLK_H
 #define BLK_H
@@ -323,44 +326,10 @@ enum split_cause {
 	SPLIT_NR
 };
 
-/*
- * How many bytes of the bio may go as one request, and in how many segments
- * (*nr_segs); the whole of it when it fits.  Sections 2.2 to 2.6.
- */
-uint64_t bio_fits(const struct bio *bio, const struct queue *q,
-    unsigned *nr_segs, enum split_cause *cause);
-
-/*
- * Split: the first `bytes` become a piece of their own (REQ_NOMERGE), which
- * is returned; the bio is the rest and ends when both have (2.5).  NULL when
- * out of memory.
- */
-struct bio *bio_split(struct bio *bio, uint64_t bytes, struct cpu *cpu);
-
-/* Do the two touch physically, in one segment boundary window (2.7)? */
-bool bvec_phys_mergeable(
-    const struct limits *lim, const struct bvec *a, const struct bvec *b);
-/* Would the virt boundary be violated between a and b (2.3)? */
-bool
-bvec_gap(const struct queue *q, const struct bvec *a, const struct bvec *b);
-/*
- * bi_seg_front_size, bi_seg_back_size: bytes of the first and of the last
- * segment, as 4.14 counts them page by page (2.4).
- */
-void bio_edge_segments(const struct bio *bio, const struct limits *lim,
-    uint64_t *front, uint64_t *back);
-/* get_max_segment_size(): bytes of the largest segment that starts there. */
-uint64_t segment_max(const struct limits *lim, uint64_t phys);
-/* max_sectors of `op` at a position, which a chunk may shorten (3.4). */
-uint32_t
-queue_max_sectors(const struct queue *q, enum req_op op, sector_t sector);
-/* Is it a chunk that does? */
-bool queue_chunk_limits(const struct queue *q, enum req_op op, sector_t sector);
-
 /* --------------------------------------------------------------- queue.c */
 
 enum {                          /* rq_flags */
-	RQF_STARTED = 1 << 0,   /* the driver has it */
+	RQF_STARTED = 1 << 0,   /* on its way to the driver, or there */
 	RQF_IO_STAT = 1 << 1,   /* counted when it was set up */
 	RQF_MOVED = 1 << 2,     /* rq_moved() was called */
 	RQF_COMPLETE = 1 << 3,  /* done, but not ended yet */
@@ -372,8 +341,8 @@ enum {                          /* rq_flags */
 
 /*
  * One I/O as the device sees it: adjacent bios under one tag.  One owner at a
- * time: a plug, a software queue, a dispatch list, the driver, a cpu's lists
- * of what is to end.
+ * time: a plug, an elevator, a software queue, a dispatch list, flush.c, the
+ * driver, a cpu's lists of what is to end.
  */
 struct request {
 	TAILQ_ENTRY(request) link; /* of its one owner */
@@ -548,14 +517,19 @@ struct hctx_rerun {
 	bool later;  /* or in cpu->later */
 };
 
+/* The requests of a hardware queue, and their tags. */
+struct rq_pool {
+	struct request *rqs;     /* by internal_tag, or by tag */
+	struct tags *sched_tags; /* internal ones; NULL without an elevator */
+};
+
 /* A hardware queue. */
 struct hctx {
 	struct queue *queue;
 	unsigned index;
 	struct tags *tags;         /* the driver's (tag.c) */
-	struct tags *sched_tags;   /* of requests; NULL without an elevator */
+	struct rq_pool pool;       /* its requests */
 	struct flush_queue *flush; /* flush.c */
-	struct request *rqs;       /* by internal_tag, or by tag */
 	_Atomic uint64_t
 	    waiters;           /* cpus that found no tag, a bit each (mod 64) */
 	_Atomic unsigned busy; /* moving average, as hctx->dispatch_busy */
@@ -573,7 +547,7 @@ struct hctx {
 /* 0 and *out, or -ENOMEM, -EINVAL.  conf is copied. */
 int queue_new(struct queue **out, struct machine *m,
     const struct queue_ops *ops, void *driver, const struct queue_conf *conf);
-/* Nothing is in flight.  NULL is fine. */
+/* Nothing is in flight, and no cpu runs.  NULL is fine. */
 void queue_free(struct queue *q);
 
 static inline struct ctx *
@@ -600,19 +574,15 @@ int queue_submit(struct queue *q, struct cpu *cpu, struct plug *plug,
 void queue_drop(
     struct queue *q, struct cpu *cpu, struct bio *bio, int error, uint64_t now);
 
-/* How many bios a call must bring for a plug to be opened; 0: none ever is. */
-unsigned queue_plug_min(const struct queue *q);
-/* Does one bio of `op` that comes alone have a plug, for its pieces? */
-bool queue_plugs_alone(const struct queue *q, enum req_op op);
-
 /* Requests that exist: for tests, ctl. */
 unsigned queue_tags_in_use(const struct queue *q);
 
 /*
- * blk_mq_freeze_queue(): from now on queue_submit() answers -EAGAIN.  Then
- * queue_frozen() becomes true when all that was in it has ended; the caller
- * sees to it that tasks close their plugs.  queue_thaw() ends it and wakes all
- * cpus.  One thread at a time, any.
+ * blk_mq_freeze_queue(): from now on queue_submit() answers -EAGAIN, but for
+ * bios that wait for a tag.  Then queue_frozen() becomes true, and stays so,
+ * when every request that was in it has ended; the caller sees to it that
+ * tasks close their plugs.  queue_thaw() ends it and wakes all cpus.  One
+ * thread at a time, any.
  */
 void queue_freeze(struct queue *q);
 bool queue_frozen(struct queue *q);
@@ -624,12 +594,15 @@ queue_freezing(const struct queue *q)
 }
 /*
  * While it is frozen: take over from `conf` limits, elevator and its settings,
- * nr_requests, nomerges, plug_mode and iostats; the rest is as it was.  0; or
- * -ENOMEM, -EINVAL: nothing was changed.
+ * nr_requests, nomerges, plug_mode and iostats; all else in it is as it was.
+ * 0; or -ENOMEM, -EINVAL: nothing was changed.
  */
 int queue_update(struct queue *q, const struct queue_conf *conf);
 
-/* Issue what waits because tags or the driver were busy. */
+/*
+ * Issue what waits: because tags or the driver were busy, or (PLUG_CALL) for
+ * the end of the call.
+ */
 void queue_run(struct queue *q, struct cpu *cpu, uint64_t now);
 
 /* For the driver, from queue_rq: the data of the request has moved. */
@@ -645,56 +618,23 @@ void rq_complete(struct request *rq, struct cpu *cpu, uint64_t now);
 void rq_complete_softirq(struct request *rq, struct cpu *cpu);
 void rq_complete_after(struct request *rq, struct cpu *cpu, uint64_t delay_ns);
 
-/* for cpu.c: end it here and now; this is its cpu */
-void rq_end(struct request *rq, struct cpu *cpu, uint64_t now);
-/* blk_mq_run_hw_queue(): issue what waits in a hardware queue. */
-void hctx_run(struct hctx *hctx, struct cpu *cpu, uint64_t now);
-/* for plug.c: put a list to where it waits until the hardware queue is run. */
-void
-queue_insert_list(struct request_list *list, struct cpu *cpu, uint64_t now);
-/* for plug.c: hand a list of one hardware queue on to the driver. */
-void queue_issue_list(struct request_list *list, struct cpu *cpu, uint64_t now);
-
-static inline struct bio *
-rq_last_bio(const struct request *rq)
-{
-	/* <sys/queue.h> has no STAILQ_LAST here */
-	return container_of(rq->bios.stqh_last, struct bio, link.stqe_next);
-}
-
 static inline sector_t
 rq_sector(const struct request *rq)
 {
 	return rq->pos >> SECTOR_SHIFT;
 }
 
-/* for elevator.c: it was absorbed by another, its bios are that one's */
-void rq_free(struct request *rq, struct cpu *cpu);
-/* for flush.c: straight to the driver, or where it waits for it */
-void rq_insert(struct request *rq, struct cpu *cpu, uint64_t now);
-
-/* --------------------------------------------------------------- flush.c */
-
-struct flush_queue;                     /* of a hctx */
-int flush_queue_new(struct hctx *hctx); /* 0 or -ENOMEM */
-void flush_queue_free(struct hctx *hctx);
-
-enum flush_insert {
-	FLUSH_PLAIN,
-	FLUSH_TAKEN
-};
-/*
- * blk_insert_flush(): a request with FLUSH, PREFLUSH or FUA.  FLUSH_PLAIN: it
- * goes on as any other (its FUA is the device's business, or a flush follows
- * it); FLUSH_TAKEN: it comes back through rq_complete().
- */
-enum flush_insert
-flush_insert(struct request *rq, struct cpu *cpu, uint64_t now);
-/* The data of a request with RQF_FLUSH_SEQ, or a flush, is done. */
-void flush_data_end(struct request *rq, struct cpu *cpu, uint64_t now);
-void flush_end(struct request *flush, struct cpu *cpu, uint64_t now);
-
 /* ---------------------------------------------------------------- plug.c */
+
+/*
+ * How many bios a call must bring for a plug to be opened; 0: none ever is.
+ * This and the next: not of a queue that is being frozen.
+ */
+unsigned queue_plug_min(const struct queue *q);
+/* Does one bio of `op` that comes alone have a plug, for its pieces? */
+bool queue_plugs_alone(const struct queue *q, enum req_op op);
+/* Does a plug hold one request of this queue only (4.1)? */
+bool plugs_limited(const struct queue *q);
 
 /*
  * What a task gathers before it hands on (section 4).  The task's own; empty
@@ -722,109 +662,15 @@ void plug_flush(struct plug *plug, struct cpu *cpu, uint64_t now);
 void plug_flush_alone(
     struct plug *plug, enum req_op op, struct cpu *cpu, uint64_t now);
 
-/* for queue.c: take those of the oldest one's hardware queue, in order */
-void requests_take_group(struct request_list *from, struct request_list *group);
-/* for queue.c: PLUG_CALL, the queue is to be run when the call ends */
-void
-plug_call(struct plug *plug, struct queue *q, struct cpu *cpu, uint64_t now);
-/* Does a plug hold one request of this queue only (4.1)?  In queue.c. */
-bool plugs_limited(const struct queue *q);
-
-/* for queue.c: the merge tier; the adding of a request that did not merge */
-bool
-plug_merge(struct plug *plug, struct bio *bio, struct ctx *ctx, uint64_t now);
-void
-plug_add(struct plug *plug, struct request *rq, struct cpu *cpu, uint64_t now);
-/* the task is about to sleep for a tag */
-void plug_flush_blocked(struct plug *plug, struct cpu *cpu, uint64_t now);
-/* limited plugging: hold this one; returns what was held of its queue */
-struct request *plug_swap(struct plug *plug, struct request *rq);
-
-/* --------------------------------------------------------------- merge.c */
-
-enum merge {
-	NO_MERGE,
-	BACK_MERGE,
-	FRONT_MERGE,
-	DISCARD_MERGE
-};
-enum merge_result {
-	MERGE_NONE,
-	MERGE_OK,
-	MERGE_FAILED
-};
-
-/* May anything merge with it (3.2)? */
-bool rq_mergeable(const struct request *rq);
-/* blk_rq_merge_ok(): may these two merge at all (3.2)? */
-bool rq_merge_ok(const struct request *rq, const struct bio *bio);
-/* blk_try_merge(): in which direction (3.3)? */
-enum merge rq_try_merge(const struct request *rq, const struct bio *bio);
-/*
- * blk_attempt_bio_merge(): MERGE_OK, the bio is the request's; MERGE_FAILED,
- * adjacent but a limit refuses (a size or segment limit leaves REQ_NOMERGE on
- * the request: sticky); MERGE_NONE, they don't fit together.
- */
-enum merge_result rq_attempt_merge(
-    struct request *rq, struct bio *bio, struct ctx *ctx, uint64_t now);
-/*
- * attempt_merge(): append `next`, which begins where `rq` ends (or is one more
- * range of a discard): false, they stay two; true, next has no bios any more
- * and is the caller's to free (3.5).
- */
-bool rq_merge_next(
-    struct request *rq, struct request *next, struct cpu *cpu, uint64_t now);
-/*
- * blk_rq_map_sg(): scatter-gather entries of a request (1.3): at most its
- * nr_segs.
- */
-unsigned rq_sg_entries(const struct request *rq);
-
 /* ----------------------------------------------------------------- tag.c */
 
+/* Those of a hardware queue that are taken.  Any thread. */
 struct tags;
-struct tags *tags_new(unsigned nr);
-void tags_free(struct tags *t);
-/* A free tag below the limit, or -1.  Any thread. */
-int tags_get(struct tags *t);
-/* The same below `max`, too: what may not use all of them. */
-int tags_get_below(struct tags *t, unsigned max);
-void tags_put(struct tags *t, int tag);
-/* Use only the first `nr` (nr_requests). */
-void tags_limit(struct tags *t, unsigned nr);
 unsigned tags_in_use(const struct tags *t);
 
 /* ------------------------------------------------------------ elevator.c */
 
-/*
- * What an I/O scheduler does, one file each.  elevator.c finds what can merge
- * (by the end of a request; one-hit cache) and asks it for the rest, under the
- * elevator's lock.
- */
-struct elevator_ops {
-	void *(*new)(const struct queue *q); /* NULL: out of memory */
-	void (*free)(void *data);
-	/* The tunables in q->conf have changed. */
-	void (*configure)(void *data, const struct queue *q);
-	/* Queue a request. */
-	void (*add)(void *data, struct request *rq, uint64_t now);
-	/* The next for the driver, or NULL. */
-	struct request *(*take)(void *data, uint64_t now);
-	/* Take out one that became part of another, `into`. */
-	void (*absorb)(void *data, struct request *into, struct request *rq);
-	/* It begins at an earlier sector than when it was added. */
-	void (*reposition)(void *data, struct request *rq);
-	/* Those beside it in order of position, or NULL. */
-	struct request *(*former)(void *data, struct request *rq);
-	struct request *(*latter)(void *data, struct request *rq);
-	/* A request that begins where the bio ends, or NULL. */
-	struct request *(*find_front)(void *data, const struct bio *bio);
-	/* One that was added has ended, or was absorbed.  Without the lock. */
-	void (*finish)(void *data, const struct request *rq);
-	/* Of nr_requests, how many may such bios use?  Without the lock. */
-	unsigned (*depth)(
-	    const void *data, const struct bio *bio, unsigned nr_requests);
-};
+struct elevator_ops; /* one file each: internal.h */
 
 /* What /sys/block/X/queue/scheduler may name. */
 struct elevator_type {
@@ -835,27 +681,6 @@ struct elevator_type {
 };
 extern const struct elevator_type elevators[]; /* ends with {} */
 const struct elevator_type *elevator_find(const char *name);
-
-/* for queue.c */
-/* 0 or -ENOMEM; *out is NULL for none. */
-int elevator_new(
-    struct elevator **out, struct queue *q, const struct elevator_type *type);
-void elevator_free(struct elevator *e);
-void elevator_configure(struct elevator *e);
-/* blk_mq_sched_try_merge(): true, the bio is some request's. */
-bool elevator_merge(
-    struct elevator *e, struct bio *bio, struct ctx *ctx, uint64_t now);
-/* Queue a list of requests, some of which merge with others on the way. */
-void elevator_insert(struct elevator *e, struct request_list *list,
-    struct cpu *cpu, uint64_t now);
-struct request *elevator_take(struct elevator *e, uint64_t now);
-void elevator_finish(struct elevator *e, const struct request *rq);
-unsigned elevator_depth(
-    const struct elevator *e, const struct bio *bio, unsigned nr_requests);
-
-/* ------------------------------------------------------------ deadline.c */
-
-extern const struct elevator_ops deadline_ops; /* mq-deadline (5) */
 
 /* ---------------------------------------------------------------- stat.c */
 
@@ -884,23 +709,6 @@ void stat_read_hctx(const struct hctx *hctx, struct queue_stat *out);
  * its format: right-aligned, blanks between, a newline at the end.
  */
 void stat_show(const struct queue *q, const struct queue_stat *st, FILE *out);
-
-/* for queue.c and merge.c */
-int stat_new(struct queue *q);
-void stat_free(struct queue *q);
-void stat_start(struct request *rq, uint64_t now);
-void stat_merge(struct ctx *ctx, enum req_op op, uint64_t now);
-/* `next` became part of another request */
-void
-stat_merge_request(struct ctx *ctx, const struct request *next, uint64_t now);
-void stat_end(struct request *rq, uint64_t now);
-void stat_flush(struct request *flush, uint64_t now);
-void stat_bio(struct ctx *ctx, const struct bio *bio);
-void stat_split(struct ctx *ctx, enum split_cause cause);
-void stat_refuse(struct ctx *ctx, enum refusal cause);
-/* the driver has it; it has it no more: on the cpu that did so */
-void stat_issue(struct request *rq, struct cpu *cpu);
-void stat_unissue(struct request *rq, struct cpu *cpu);
 
 /* --------------------------------------------------------------- trace.c */
 
@@ -950,67 +758,6 @@ size_t
 trace_take(struct queue *q, unsigned cpu, struct trace_event *out, size_t max);
 /* Events dropped since the start, of all cpus. */
 uint64_t trace_dropped(const struct queue *q);
-
-/* for queue_new(), queue_free() */
-int trace_new(struct queue *q);
-void trace_free(struct queue *q);
-
-static inline bool
-trace_is_on(const struct ctx *ctx)
-{
-	const struct trace_ring *ring =
-	    atomic_load_explicit(&ctx->ring, memory_order_relaxed);
-
-	return __builtin_expect(ring != NULL, 0);
-}
-
-/* What the hooks below do while somebody traces. */
-void trace_put_bio(struct ctx *ctx, enum trace_action action,
-    const struct bio *bio, uint64_t now);
-void trace_put_split(struct ctx *ctx, const struct bio *piece,
-    const struct bio *rest, uint64_t now);
-void trace_put_rq(struct ctx *ctx, enum trace_action action,
-    const struct request *rq, uint64_t now);
-void trace_put_plug(struct ctx *ctx, enum trace_action action,
-    const struct request *rq, unsigned nr, uint64_t now);
-
-/*
- * for the block layer: on the thread of ctx's cpu, where it happens.  They
- * cost a load and a branch while nobody traces.
- */
-static inline void
-trace_bio(struct ctx *ctx, enum trace_action action, const struct bio *bio,
-    uint64_t now)
-{
-	if (trace_is_on(ctx))
-		trace_put_bio(ctx, action, bio, now);
-}
-
-/* `piece` is the head, `rest` what it was split off */
-static inline void
-trace_split(struct ctx *ctx, const struct bio *piece, const struct bio *rest,
-    uint64_t now)
-{
-	if (trace_is_on(ctx))
-		trace_put_split(ctx, piece, rest, now);
-}
-
-static inline void
-trace_rq(struct ctx *ctx, enum trace_action action, const struct request *rq,
-    uint64_t now)
-{
-	if (trace_is_on(ctx))
-		trace_put_rq(ctx, action, rq, now);
-}
-
-/* P (nr 0), U and T, of the task whose request `rq` is */
-static inline void
-trace_plug(struct ctx *ctx, enum trace_action action, const struct request *rq,
-    unsigned nr, uint64_t now)
-{
-	if (trace_is_on(ctx))
-		trace_put_plug(ctx, action, rq, nr, now);
-}
 
 /* ----------------------------------------------------------------- cpu.c */
 
@@ -1066,19 +813,5 @@ void cpu_expire(struct cpu *cpu, int error, uint64_t now);
 /* Since the last such call: was a tag freed, so that stalled tasks may try
  * again? */
 bool cpu_tag_freed(struct cpu *cpu);
-
-/* for queue.c */
-void cpu_post(struct cpu *to, struct request *rq);
-/* The bio's own cpu is to end it. */
-void cpu_post_bio(struct bio *bio, int error);
-void cpu_wake(struct cpu *cpu);
-void cpu_rerun(struct cpu *cpu, struct hctx *hctx);
-/* End what is on the softirq list; false: nothing was. */
-bool cpu_run_softirq(struct cpu *cpu, uint64_t now);
-/* Run them now.  False: there were none. */
-bool cpu_run_hctxs(struct cpu *cpu, uint64_t now);
-/* BLK_MQ_RESOURCE_DELAY: come back to a driver that was busy, in any case. */
-void cpu_rerun_later(struct cpu *cpu, struct hctx *hctx, uint64_t now);
-void cpu_rerun_cancel(struct cpu *cpu, struct hctx *hctx);
 
 #endif

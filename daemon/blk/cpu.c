@@ -3,7 +3,7 @@
  * A CPU of the simulated host: what it has to end, now or at a deadline, and
  * what other CPUs post to it.
  */
-#include "blk/blk.h"
+#include "blk/internal.h"
 
 #include <assert.h>
 #include <stdlib.h>

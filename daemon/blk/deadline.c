@@ -12,7 +12,7 @@
  * when it has waited for prio_aging_expire.  Kernels before 5.14 know no
  * classes.  The ages differ in where a batch goes on (enum deadline_next).
  */
-#include "blk/blk.h"
+#include "blk/internal.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
  * It belongs to the queue, so it has a lock: taken once a plug flush, once a
  * bio that merged with nothing in its plug, and once a request dispatched.
  */
-#include "blk/blk.h"
+#include "blk/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -213,8 +213,7 @@ free_absorbed(struct elevator *e, struct request_list *list, struct cpu *cpu)
 	}
 }
 
-/* ---------------------------------------------------------- a bio that comes
- */
+/* -------------------------------------------------------- a bio that comes */
 
 static bool
 fits(const struct request *rq, const struct bio *bio)

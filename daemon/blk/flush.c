@@ -11,7 +11,7 @@
  *	list[0]  wait for the flush that the device has
  *	list[1]  wait for the next one
  */
-#include "blk/blk.h"
+#include "blk/internal.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -127,10 +127,10 @@ act(struct flush_queue *fq, bool send, struct request_list *issue,
 
 	while ((rq = TAILQ_FIRST(issue)) != NULL) {
 		TAILQ_REMOVE(issue, rq, link);
-		rq_insert(rq, cpu, now);
+		hctx_insert(rq, cpu, now);
 	}
 	if (send)
-		rq_insert(&fq->rq, cpu, now);
+		hctx_insert(&fq->rq, cpu, now);
 	while ((rq = TAILQ_FIRST(end)) != NULL) {
 		TAILQ_REMOVE(end, rq, link);
 		rq_complete(rq, cpu, now);

@@ -3,7 +3,9 @@
  * Merging a bio into a request that waits: who may (3.2), in which direction
  * (3.3), and what limits say (3.4).
  */
-#include "blk/blk.h"
+#include "blk/internal.h"
+
+#define NOT_REFUSED REFUSED_NR
 
 bool
 rq_mergeable(const struct request *rq)
@@ -74,23 +76,33 @@ sectors(uint64_t bytes)
 	return (bytes + SECTOR_SIZE - 1) >> SECTOR_SHIFT;
 }
 
-/* ll_back_merge_fn(), ll_front_merge_fn(): a limit refuses, and it sticks. */
-static bool
-limits_allow(struct request *rq, const struct bio *bio, uint64_t pos)
+/* It sticks: nothing merges with it any more. */
+static enum refusal
+refuse_for_good(struct request *rq, enum refusal cause)
+{
+	rq->flags |= REQ_NOMERGE;
+	return cause;
+}
+
+/* ll_back_merge_fn(), ll_front_merge_fn(): does a limit refuse? */
+static enum refusal
+check_limits(struct request *rq, const struct bio *bio, uint64_t pos)
 {
 	const struct queue *q = rq->hctx->queue;
-	uint32_t max = queue_max_sectors(q, rq->op, pos >> SECTOR_SHIFT);
+	sector_t sector = pos >> SECTOR_SHIFT;
 	unsigned segs = bio->nr_segs;
 
 	if (rq->op == REQ_OP_DISCARD && !q->profile->discard_adds_segments)
 		segs = 0;
-	if (sectors(rq->bytes + bio->bytes) > max ||
-	    rq->nr_segs + segs > q->limits.max_segments) {
-		rq->flags |= REQ_NOMERGE;
-		return false;
-	}
+	if (sectors(rq->bytes + bio->bytes) >
+	    queue_max_sectors(q, rq->op, sector))
+		return refuse_for_good(rq, queue_chunk_limits(q, rq->op, sector)
+					       ? REFUSED_CHUNK
+					       : REFUSED_SIZE);
+	if (rq->nr_segs + segs > q->limits.max_segments)
+		return refuse_for_good(rq, REFUSED_SEGMENTS);
 	rq->nr_segs += segs;
-	return true;
+	return NOT_REFUSED;
 }
 
 /* ioprio_best(): of two classes; none counts as best effort */
@@ -103,48 +115,49 @@ better_prio(uint8_t a, uint8_t b)
 	return class_b < class_a ? b : a;
 }
 
-static bool
+static enum refusal
 back_merge(struct request *rq, struct bio *bio)
 {
 	const struct bio *first = STAILQ_FIRST(&rq->bios);
-	const struct bio *last = rq_last_bio(rq);
+	enum refusal cause;
 
-	if (seam_gap(rq->hctx->queue, first, last, bio))
-		return false;
-	if (!limits_allow(rq, bio, rq->pos))
-		return false;
-	STAILQ_INSERT_TAIL(&rq->bios, bio, link);
-	return true;
+	if (seam_gap(rq->hctx->queue, first, rq_last_bio(rq), bio))
+		return REFUSED_GAP;
+	cause = check_limits(rq, bio, rq->pos);
+	if (cause == NOT_REFUSED)
+		STAILQ_INSERT_TAIL(&rq->bios, bio, link);
+	return cause;
 }
 
-static bool
+static enum refusal
 front_merge(struct request *rq, struct bio *bio)
 {
 	const struct bio *first = STAILQ_FIRST(&rq->bios);
+	enum refusal cause;
 
 	if (seam_gap(rq->hctx->queue, bio, bio, first))
-		return false;
-	if (!limits_allow(rq, bio, bio->pos))
-		return false;
-	STAILQ_INSERT_HEAD(&rq->bios, bio, link);
-	rq->pos = bio->pos;
-	return true;
+		return REFUSED_GAP;
+	cause = check_limits(rq, bio, bio->pos);
+	if (cause == NOT_REFUSED) {
+		STAILQ_INSERT_HEAD(&rq->bios, bio, link);
+		rq->pos = bio->pos;
+	}
+	return cause;
 }
 
 /* bio_attempt_discard_merge(): one more range, wherever it lies */
-static bool
+static enum refusal
 discard_merge(struct request *rq, struct bio *bio)
 {
 	const struct limits *lim = &rq->hctx->queue->limits;
 
-	if (rq->nr_segs >= lim->max_discard_segments ||
-	    sectors(rq->bytes + bio->bytes) > lim->max_discard_sectors) {
-		rq->flags |= REQ_NOMERGE;
-		return false;
-	}
+	if (sectors(rq->bytes + bio->bytes) > lim->max_discard_sectors)
+		return refuse_for_good(rq, REFUSED_SIZE);
+	if (rq->nr_segs >= lim->max_discard_segments)
+		return refuse_for_good(rq, REFUSED_SEGMENTS);
 	rq->nr_segs++;
 	STAILQ_INSERT_TAIL(&rq->bios, bio, link);
-	return true;
+	return NOT_REFUSED;
 }
 
 /* It fits, but the request does not merge. */
@@ -157,29 +170,12 @@ note_unmergeable(
 	stat_refuse(ctx, rq_mergeable(rq) ? REFUSED_PRIORITY : REFUSED_CLOSED);
 }
 
-/* Which limit refused, of those that were asked: gaps first, then size. */
-static enum refusal
-limit_that_refused(const struct request *rq, const struct bio *bio)
-{
-	const struct queue *q = rq->hctx->queue;
-	sector_t sector =
-	    (rq->pos < bio->pos ? rq->pos : bio->pos) >> SECTOR_SHIFT;
-
-	if ((rq->flags & REQ_NOMERGE) == 0)
-		return REFUSED_GAP; /* alone it does not stick */
-	if (sectors(rq->bytes + bio->bytes) <=
-	    queue_max_sectors(q, rq->op, sector))
-		return REFUSED_SEGMENTS;
-	return queue_chunk_limits(q, rq->op, sector) ? REFUSED_CHUNK
-						     : REFUSED_SIZE;
-}
-
 enum merge_result
 rq_attempt_merge(
     struct request *rq, struct bio *bio, struct ctx *ctx, uint64_t now)
 {
+	enum refusal cause = NOT_REFUSED;
 	enum merge how;
-	bool merged = false;
 
 	if (!rq_merge_ok(rq, bio)) {
 		note_unmergeable(rq, bio, ctx);
@@ -188,12 +184,12 @@ rq_attempt_merge(
 	how = rq_try_merge(rq, bio);
 	switch (how) {
 	case NO_MERGE: return MERGE_NONE;
-	case BACK_MERGE: merged = back_merge(rq, bio); break;
-	case FRONT_MERGE: merged = front_merge(rq, bio); break;
-	case DISCARD_MERGE: merged = discard_merge(rq, bio); break;
+	case BACK_MERGE: cause = back_merge(rq, bio); break;
+	case FRONT_MERGE: cause = front_merge(rq, bio); break;
+	case DISCARD_MERGE: cause = discard_merge(rq, bio); break;
 	}
-	if (!merged) {
-		stat_refuse(ctx, limit_that_refused(rq, bio));
+	if (cause != NOT_REFUSED) {
+		stat_refuse(ctx, cause);
 		return MERGE_FAILED;
 	}
 	if (how != DISCARD_MERGE) /* which the kernel does not trace */

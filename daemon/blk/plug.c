@@ -6,7 +6,7 @@
  *	oldest                                        newest
  *	[rq] -> [rq] -> [rq] -> ... (at most plug_max) -> [rq] <- bio?
  */
-#include "blk/blk.h"
+#include "blk/internal.h"
 
 void
 plug_init(struct plug *plug)
@@ -16,6 +16,41 @@ plug_init(struct plug *plug)
 	plug->multiple_queues = false;
 	plug->to_run = NULL;
 }
+
+/* ----------------------------------------------------- who has a plug */
+
+unsigned
+queue_plug_min(const struct queue *q)
+{
+	switch (q->conf.plug_mode) {
+	case PLUG_EACH: break;
+	case PLUG_CALL: return 1;
+	case PLUG_TASK: return q->profile->aio_plug_min;
+	}
+	return 0;
+}
+
+bool
+queue_plugs_alone(const struct queue *q, enum req_op op)
+{
+	if (q->conf.plug_mode != PLUG_TASK)
+		return false;
+	/* blkdev_issue_discard() has one in every age */
+	return op == REQ_OP_DISCARD ||
+	       (op == REQ_OP_WRITE && q->profile->write_opens_plug);
+}
+
+bool
+plugs_limited(const struct queue *q)
+{
+	if (q->conf.nr_hw_queues == 1)
+		return false;
+	if (q->profile->plug_limited == PLUG_LIMITED_NONROT)
+		return !q->limits.rotational && q->ops->commit == NULL;
+	return q->profile->plug_limited == PLUG_LIMITED;
+}
+
+/* ---------------------------------------------------------------- merging */
 
 static struct request *
 newest(const struct plug *plug)
@@ -173,41 +208,22 @@ plug_call(struct plug *plug, struct queue *q, struct cpu *cpu, uint64_t now)
 	plug->to_run = q;
 }
 
-void
-requests_take_group(struct request_list *from, struct request_list *group)
-{
-	struct request *rq, *next;
-	const struct hctx *hctx = TAILQ_FIRST(from)->hctx;
-
-	for (rq = TAILQ_FIRST(from); rq != NULL; rq = next) {
-		next = TAILQ_NEXT(rq, link);
-		if (rq->hctx != hctx)
-			continue;
-		TAILQ_REMOVE(from, rq, link);
-		TAILQ_INSERT_TAIL(group, rq, link);
-	}
-}
-
 /* Those of one hardware queue, in order. */
 static void
 hand_on(struct request_list *list, struct cpu *cpu, uint64_t now, bool blocked)
 {
 	const struct request *rq, *first = TAILQ_FIRST(list);
-	struct hctx *hctx = first->hctx;
-	struct ctx *ctx = hctx->queue->ctx[cpu->id];
+	struct ctx *ctx = first->hctx->queue->ctx[cpu->id];
 	unsigned nr = 0;
 
 	TAILQ_FOREACH(rq, list, link)
 		nr++;
 	trace_plug(
 	    ctx, blocked ? TRACE_UNPLUG_TIMER : TRACE_UNPLUG, first, nr, now);
-	if (blocked && hctx->queue->elevator == NULL) {
-		/* to the worker, which issues what is in software queues */
-		queue_insert_list(list, cpu, now);
-		hctx_run(hctx, cpu, now);
-	} else {
-		queue_issue_list(list, cpu, now);
-	}
+	if (blocked) /* they go to a worker */
+		hctx_insert_and_run(list, cpu, now);
+	else
+		hctx_issue_list(list, cpu, now);
 }
 
 /*

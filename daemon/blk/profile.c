@@ -5,7 +5,7 @@
  * notes; 4.14 is what report A ran, 5.4 the first age of multipage bvecs, 6.1
  * and 6.12 are Debian's.
  */
-#include "blk/blk.h"
+#include "blk/internal.h"
 
 #include <string.h>
 

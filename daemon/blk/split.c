@@ -4,7 +4,7 @@
  * two counters of segments, as there were two ages: one walks runs of pages
  * (multipage), one walks page by page and joins what touches (single-page).
  */
-#include "blk/blk.h"
+#include "blk/internal.h"
 
 #include <assert.h>
 

@@ -3,7 +3,7 @@
  * What /sys/block/X/stat says (section 6): counters a cpu, summed when read,
  * and one stamp a disk for io_ticks, the time the disk was not idle.
  */
-#include "blk/blk.h"
+#include "blk/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * lowest free tag first, so that few requests stay warm when the depth is
  * not used.
  */
-#include "blk/blk.h"
+#include "blk/internal.h"
 
 #include <assert.h>
 #include <limits.h>

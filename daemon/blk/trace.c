@@ -14,7 +14,7 @@
  * is makes it; that is at least twice as large, so that all those of a cpu
  * together are less than twice the last.
  */
-#include "blk/blk.h"
+#include "blk/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -25,7 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "blk/blk.h"
+#include "blk/internal.h"
 
 #define MAX_SEEN      4096
 #define MAX_HELD      64

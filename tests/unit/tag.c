@@ -10,7 +10,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
-#include "blk/blk.h"
+#include "blk/internal.h"
 
 static void
 hands_out_each_tag_once(void **state)

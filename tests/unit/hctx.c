@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT */
+/* Hardware queues: a busy driver, batches, which cpu has which. */
+#include "unit/holding.h"
+
+static void
+loses_nothing_when_the_driver_is_busy(void **state)
+{
+	struct queue_conf conf = h_conf(profile_find("6.12"));
+	unsigned i;
+
+	(void)state; /* 5: the dispatch list first, then the software queue */
+	h_open(&h, &conf);
+	h.busy = true;
+	for (i = 0; i < 20; i++)
+		rw(&h, REQ_OP_WRITE, i * 100, 8);
+	assert_int_equal(h.nr_seen, 0);
+	assert_int_equal(atomic_load(&h.queue->hctx[0]->nr_waiting), 20);
+	h.busy = false;
+	queue_run(h.queue, h.cpu, h.now);
+	assert_int_equal(h.nr_seen, 20);
+	for (i = 0; i < 20; i++) /* in their order */
+		assert_int_equal(h.seen[i].sector, i * 100);
+	assert_int_equal(atomic_load(&h.queue->hctx[0]->nr_waiting), 0);
+	h_close(&h);
+}
+
+static void
+runs_a_queue_again_when_a_request_of_it_ends(void **state)
+{
+	struct queue_conf conf = h_conf(profile_find("6.12"));
+
+	(void)state; /* blk_mq_sched_restart() */
+	h_open(&h, &conf);
+	h.busy = true;
+	rw(&h, REQ_OP_WRITE, 0, 8);
+	h.busy = false;
+	rw(&h, REQ_OP_WRITE, 100, 8); /* takes what waits with it */
+	cpu_run(h.cpu, h.now);
+	assert_int_equal(h.nr_ended, 2);
+	h_close(&h);
+}
+
+static unsigned nr_prepared;
+static sector_t prepared[8];
+
+static void
+note_prepare(const struct request *rq)
+{
+	assert_false(rq->rq_flags & RQF_STARTED);
+	prepared[nr_prepared++] = rq_sector(rq);
+}
+
+static void
+tells_the_driver_what_comes_next_in_a_batch(void **state)
+{
+	static const struct queue_ops ops = {
+		.queue_rq = h_queue_rq,
+		.commit = h_commit,
+		.prepare = note_prepare,
+	};
+	struct queue_conf conf = h_conf(profile_find("6.12"));
+	unsigned i;
+
+	(void)state;
+	h_open(&h, &conf);
+	queue_free(h.queue);
+	assert_int_equal(queue_new(&h.queue, h.machine, &ops, &h, &conf), 0);
+	nr_prepared = 0;
+	h_plug(&h);
+	for (i = 0; i < 4; i++)
+		rw(&h, REQ_OP_READ, i * 100, 8);
+	h_finish(&h);
+	assert_int_equal(nr_prepared, 3);
+	for (i = 0; i < 3; i++)
+		assert_int_equal(prepared[i], h.seen[i + 1].sector);
+	h_close(&h);
+}
+
+static void
+spreads_cpus_over_hardware_queues(void **state)
+{
+	struct queue_conf conf = h_conf(profile_find("6.12"));
+	unsigned i;
+
+	(void)state; /* DESIGN, Threads: loop i to hctx i mod submit_queues */
+	memset(&h, 0, sizeof(h));
+	conf.nr_hw_queues = 2;
+	h.machine = machine_new(5, NULL, NULL);
+	assert_int_equal(queue_new(&h.queue, h.machine, &h_ops, &h, &conf), 0);
+	for (i = 0; i < 5; i++)
+		assert_int_equal(queue_ctx(h.queue, i)->hctx->index, i % 2);
+	queue_free(h.queue);
+	machine_free(h.machine);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(loses_nothing_when_the_driver_is_busy),
+		cmocka_unit_test(runs_a_queue_again_when_a_request_of_it_ends),
+		cmocka_unit_test(tells_the_driver_what_comes_next_in_a_batch),
+		cmocka_unit_test(spreads_cpus_over_hardware_queues),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
