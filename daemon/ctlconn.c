@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * One connection of the control socket: a request a line, an answer a line,
- * in order.  It runs on the main loop; what it asks of a device is answered
- * at once.  After the answer to "trace" come the records of that trace, until
- * the client ends its side; what it says besides is not heard any more.
+ * in order.  It runs on the main loop, and is answered at once, but for a
+ * change of a device that is on, which has to settle.  After the answer to
+ * "trace" come the records of that trace, until the client ends its side; what
+ * it says besides is not heard any more.
  */
 #include "daemon.h"
 

@@ -183,15 +183,14 @@ void listen_resume(struct daemon *d);
 void ctlconn_new(struct daemon *d, int fd);
 /* The daemon is to end: those that are traced to stay until it does. */
 void ctlconn_close_all(struct daemon *d);
-/* for daemon->ctl */
-void ctlconn_settle(void *from, struct disk *disk);
-/* The change of a disk has settled: who asked for it is answered. */
-void ctlconn_settled(
-    struct daemon *d, const struct disk *disk, int error, const char *text);
 /* It does: they get what is left, as far as they read it in TRACE_END_MS. */
 void ctlconn_end_traces(struct daemon *d);
 /* for daemon->ctl */
 int ctlconn_trace(void *from, struct disk *disk);
+void ctlconn_settle(void *from, struct disk *disk);
+/* The change of a disk has settled: who asked for it is answered. */
+void ctlconn_settled(
+    struct daemon *d, const struct disk *disk, int error, const char *text);
 /* For its tracer: bytes that it takes now; take some: 0 or -ENOMEM; */
 size_t ctlconn_room(const struct ctlconn *c);
 int ctlconn_put(struct ctlconn *c, const char *data, size_t len);

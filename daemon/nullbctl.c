@@ -190,14 +190,14 @@ run_list(const struct args *args)
 	printf("%-31s %5s %20s %9s %13s %12s %s\n", "NAME", "POWER", "SIZE",
 	    "BLOCKSIZE", "MEMORY_BACKED", "MEMORY", "KERNEL");
 	json_array_foreach(json_object_get(answer, "devices"), i, d)
-	    printf("%-31s %5s %20" PRIu64 " %9d %13d %12" PRIu64 " %s\n",
-		string_of(d, "name"),
-		json_is_true(json_object_get(d, "power")) ? "on" : "off",
-		(uint64_t)json_integer_value(json_object_get(d, "size")),
-		(int)json_integer_value(json_object_get(d, "blocksize")),
-		json_is_true(json_object_get(d, "memory_backed")),
-		(uint64_t)json_integer_value(json_object_get(d, "memory")),
-		string_of(d, "kernel"));
+		printf("%-31s %5s %20" PRIu64 " %9d %13d %12" PRIu64 " %s\n",
+		    string_of(d, "name"),
+		    json_is_true(json_object_get(d, "power")) ? "on" : "off",
+		    (uint64_t)json_integer_value(json_object_get(d, "size")),
+		    (int)json_integer_value(json_object_get(d, "blocksize")),
+		    json_is_true(json_object_get(d, "memory_backed")),
+		    (uint64_t)json_integer_value(json_object_get(d, "memory")),
+		    string_of(d, "kernel"));
 	json_decref(answer);
 }
 
@@ -214,8 +214,9 @@ run_get(const struct args *args)
 	if (args->argc > 1)
 		printf("%s\n", string_of(answer, "value"));
 	else
-		json_object_foreach(json_object_get(answer, "attributes"), name,
-		    value) printf("%-30s %s\n", name, json_string_value(value));
+		json_object_foreach(
+		    json_object_get(answer, "attributes"), name, value)
+			printf("%-30s %s\n", name, json_string_value(value));
 	json_decref(answer);
 }
 
@@ -233,24 +234,27 @@ run_set(const struct args *args)
 	json_decref(ask_to_set("set", args->argv[0], attribute, value));
 }
 
+/* An answer that has a line of text, by the name of the command. */
+static void
+print_line(const char *command, const struct args *args)
+{
+	json_t *answer = ask(command, args->argv[0], NULL);
+
+	if (!client.json)
+		printf("%s\n", string_of(answer, command));
+	json_decref(answer);
+}
+
 static void
 run_stat(const struct args *args)
 {
-	json_t *answer = ask("stat", args->argv[0], NULL);
-
-	if (!client.json)
-		printf("%s\n", string_of(answer, "stat"));
-	json_decref(answer);
+	print_line("stat", args);
 }
 
 static void
 run_inflight(const struct args *args)
 {
-	json_t *answer = ask("inflight", args->argv[0], NULL);
-
-	if (!client.json)
-		printf("%s\n", string_of(answer, "inflight"));
-	json_decref(answer);
+	print_line("inflight", args);
 }
 
 /* An answer that is one object, which `print` knows how to show. */
@@ -289,7 +293,7 @@ run_diskstats(const struct args *args)
 	answer = ask("diskstats", args->argc > 0 ? args->argv[0] : NULL, NULL);
 	if (!client.json)
 		json_array_foreach(json_object_get(answer, "devices"), i, d)
-		    printf("%s\n", string_of(d, form));
+			printf("%s\n", string_of(d, form));
 	json_decref(answer);
 }
 
@@ -330,8 +334,9 @@ device_of(json_t *answer, const char *name)
 	json_t *d;
 	size_t i;
 
-	json_array_foreach(json_object_get(answer, "devices"), i,
-	    d) if (strcmp(string_of(d, "name"), name) == 0) return d;
+	json_array_foreach(json_object_get(answer, "devices"), i, d)
+		if (strcmp(string_of(d, "name"), name) == 0)
+			return d;
 	return NULL;
 }
 
@@ -370,9 +375,11 @@ report(
 		answer = ask("iostat", name, NULL);
 		if (!client.json) {
 			iostat_header(extended, stdout);
-			json_array_foreach(json_object_get(answer, "devices"),
-			    i, d) print_report(d,
-			    device_of(before, string_of(d, "name")), extended);
+			json_array_foreach(
+			    json_object_get(answer, "devices"), i, d)
+				print_report(d,
+				    device_of(before, string_of(d, "name")),
+				    extended);
 			putchar('\n');
 		}
 		fflush(stdout);

@@ -357,7 +357,7 @@ stat_read_hctx(const struct hctx *hctx, struct queue_stat *out)
 static void
 show_group(const struct queue_stat *st, enum stat_group g, FILE *out)
 {
-	fprintf(out, "%8llu %8llu %8llu %8u ", (unsigned long long)st->ios[g],
+	fprintf(out, "%8llu %8llu %8llu %8u", (unsigned long long)st->ios[g],
 	    (unsigned long long)st->merges[g],
 	    (unsigned long long)st->sectors[g], (uint32_t)st->ticks_ms[g]);
 }
@@ -368,16 +368,13 @@ stat_show(const struct queue *q, const struct queue_stat *st, FILE *out)
 	unsigned fields = q->profile->stat_fields;
 
 	show_group(st, STAT_READ, out);
+	fputc(' ', out);
 	show_group(st, STAT_WRITE, out);
-	fprintf(out, "%8u %8u %8u", (uint32_t)st->in_flight,
+	fprintf(out, " %8u %8u %8u", (uint32_t)st->in_flight,
 	    (uint32_t)st->io_ticks_ms, (uint32_t)st->in_queue_ms);
 	if (fields >= 15) {
 		fputc(' ', out);
-		fprintf(out, "%8llu %8llu %8llu %8u",
-		    (unsigned long long)st->ios[STAT_DISCARD],
-		    (unsigned long long)st->merges[STAT_DISCARD],
-		    (unsigned long long)st->sectors[STAT_DISCARD],
-		    (uint32_t)st->ticks_ms[STAT_DISCARD]);
+		show_group(st, STAT_DISCARD, out);
 	}
 	if (fields >= 17)
 		fprintf(out, " %8llu %8u",

@@ -6,7 +6,6 @@
  */
 #include "ctl/ctl.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -76,7 +75,10 @@ find_disk(const struct call *call)
 	return NULL;
 }
 
-/* ---- commands: each returns its answer, NULL when out of memory */
+/*
+ * ---- commands: each returns its answer; NULL when out of memory, or when the
+ * answer is to come later (ctl->settle)
+ */
 
 static json_t *
 run_list(struct call *call)

@@ -325,7 +325,8 @@ queueinfo_print(json_t *json, FILE *out)
 		return -EINVAL;
 	fprintf(out, "/sys/block/%s/queue\n", name);
 	json_object_foreach(limits, attribute, value)
-	    fprintf(out, "  %-22s %s\n", attribute, json_string_value(value));
+		fprintf(
+		    out, "  %-22s %s\n", attribute, json_string_value(value));
 	fprintf(out, "  a request has at most %" PRId64 " sectors\n",
 	    (int64_t)max_sectors);
 	ret = plug_print(plug, kernel, out);
@@ -336,8 +337,7 @@ queueinfo_print(json_t *json, FILE *out)
 	fprintf(out, "%4s %5s %8s %8s %14s %10s %10s %12s %s\n", "HCTX", "TAGS",
 	    "SOFTWARE", "DISPATCH", "INFLIGHT (R/W)", "IOS", "MERGES",
 	    "SECTORS", "CPUS");
-	json_array_foreach(hctxs, i, value)
-	{
+	json_array_foreach(hctxs, i, value) {
 		ret = hctx_print(value, i, out);
 		if (ret != 0)
 			return ret;

@@ -133,8 +133,7 @@ hist_unpack(json_t *json, struct hist *out)
 	    !json_is_array(buckets))
 		return -EINVAL;
 	hist_put(out, 0, 0, (uint64_t)sum);
-	json_array_foreach(buckets, i, b)
-	{
+	json_array_foreach(buckets, i, b) {
 		if (json_unpack(
 			b, "{s:I, s:I}", "from", &from, "count", &count) != 0)
 			return -EINVAL;

@@ -129,8 +129,7 @@ gets_all_attributes_in_the_order_of_the_table(void **state)
 	char full[64];
 
 	(void)state;
-	json_object_foreach(all, name, value)
-	{
+	json_object_foreach(all, name, value) {
 		snprintf(full, sizeof(full), "%s%s", attr_prefix(a), a->name);
 		assert_string_equal(name, full);
 		assert_true(json_is_string(value));
@@ -256,8 +255,7 @@ gives_samples_of_all_devices_that_are_on(void **state)
 
 	(void)state;
 	assert_int_equal(json_array_size(list), 2);
-	json_array_foreach(list, i, d)
-	{
+	json_array_foreach(list, i, d) {
 		assert_int_equal(
 		    sample_unpack(json_object_get(d, "sample"), &s), 0);
 		assert_int_equal(s.now_ns, NOW_NS);
