@@ -2,6 +2,10 @@
 /* The path of a bio: split, refused, ended at once; freezing. */
 #include "unit/holding.h"
 
+#include <pthread.h>
+#include <sched.h>
+#include <unistd.h>
+
 static void
 goes_on_in_the_middle_of_a_split_bio(void **state)
 {
@@ -162,6 +166,143 @@ is_not_frozen_in_the_middle_of_a_bio(void **state)
 	h_close(&h);
 }
 
+#define NR_THREADS   2u
+#define NR_IN_FLIGHT 16u
+#define NR_SWITCHES  300u
+
+/* A cpu that submits, and a driver that takes its time. */
+struct submitter {
+	pthread_t thread;
+	struct cpu *cpu;
+	struct bio bio[NR_IN_FLIGHT];
+	bool busy[NR_IN_FLIGHT];
+	uint64_t nr_ended;
+	unsigned nr_strangers; /* that ended on another cpu */
+};
+
+static struct queue *shared;
+static atomic_bool over;
+
+static int
+slow_queue_rq(struct request *rq, struct cpu *cpu, uint64_t now)
+{
+	(void)now;
+	rq_moved(rq, cpu);
+	rq_complete_after(rq, cpu, 5000);
+	return 0;
+}
+
+static void
+submitted_ends(struct bio *bio, struct cpu *cpu, uint64_t now)
+{
+	struct submitter *s = bio->priv;
+
+	(void)now;
+	s->nr_strangers += cpu != s->cpu;
+	bio_release(bio, cpu);
+	s->busy[bio - s->bio] = false;
+	s->nr_ended++;
+}
+
+/* A few bios, which fit those of the other cpu now and then. */
+static void
+submit_some(struct submitter *s, struct plug *plug, uint64_t now)
+{
+	struct bio *bio;
+
+	for (unsigned i = 0; i < NR_IN_FLIGHT; i++) {
+		if (s->busy[i])
+			continue;
+		bio = &s->bio[i];
+		bio_init(bio, REQ_OP_READ,
+		    (now / 1000 * 7 + i * 2 + s->cpu->id) % 64 * PAGE_SIZE,
+		    NULL, 0);
+		bio_add(bio, true, (uint64_t)(i + 1) << 20, NULL, PAGE_SIZE);
+		bio->end_io = submitted_ends;
+		bio->priv = s;
+		s->busy[i] = true;
+		if (queue_submit(shared, s->cpu, plug, bio, now) != 0) {
+			s->busy[i] = false;
+			queue_drop(shared, s->cpu, bio, -EIO, now);
+			break;
+		}
+	}
+	plug_flush(plug, s->cpu, now);
+}
+
+static bool
+has_any(const struct submitter *s)
+{
+	for (unsigned i = 0; i < NR_IN_FLIGHT; i++)
+		if (s->busy[i])
+			return true;
+	return false;
+}
+
+static void *
+submits(void *arg)
+{
+	struct submitter *s = arg;
+	struct epoch *epoch = &s->cpu->machine->epoch;
+	uint64_t now = 1000;
+	struct plug plug;
+
+	plug_init(&plug);
+	while (!atomic_load(&over) || has_any(s)) {
+		epoch_enter(epoch, s->cpu->id);
+		if (!atomic_load(&over))
+			submit_some(s, &plug, now);
+		now += 1000;
+		cpu_run(s->cpu, now);
+		epoch_leave(epoch, s->cpu->id);
+	}
+	return NULL;
+}
+
+static void
+switches_while_cpus_submit(void **state)
+{
+	static const struct queue_ops ops = { .queue_rq = slow_queue_rq };
+	static struct submitter submitter[NR_THREADS];
+	struct queue_conf conf = h_conf(profile_find("6.12"));
+	struct machine *m = machine_new(NR_THREADS, NULL, NULL);
+	uint64_t nr_ended = 0;
+	unsigned i;
+
+	(void)state;
+	conf.depth = 8;
+	atomic_store(&over, false);
+	assert_int_equal(queue_new(&shared, m, &ops, NULL, &conf), 0);
+	for (i = 0; i < NR_THREADS; i++) {
+		submitter[i] = (struct submitter){ .cpu = &m->cpu[i] };
+		pthread_create(
+		    &submitter[i].thread, NULL, submits, &submitter[i]);
+	}
+	for (i = 0; i < NR_SWITCHES; i++) {
+		conf.elevator =
+		    elevator_find(i % 2 == 0 ? "mq-deadline" : "none");
+		conf.nr_requests = i % 2 == 0 ? 4 + i % 50 : 0;
+		conf.nomerges = i % 3;
+		conf.limits.max_sectors = 8 << i % 4;
+		queue_freeze(shared);
+		while (!queue_frozen(shared))
+			sched_yield();
+		assert_int_equal(queue_update(shared, &conf), 0);
+		queue_thaw(shared);
+		usleep(100);
+	}
+	atomic_store(&over, true);
+	for (i = 0; i < NR_THREADS; i++) {
+		pthread_join(submitter[i].thread, NULL);
+		assert_int_equal(submitter[i].nr_strangers, 0);
+		nr_ended += submitter[i].nr_ended;
+	}
+	assert_int_not_equal(nr_ended, 0);
+	assert_int_equal(queue_tags_in_use(shared), 0);
+	queue_free(shared);
+	machine_free(m);
+}
+
 int
 main(void)
 {
@@ -174,6 +315,7 @@ main(void)
 		    neither_splits_merges_nor_counts_on_the_bio_path),
 		cmocka_unit_test(refuses_a_configuration_that_makes_no_sense),
 		cmocka_unit_test(is_not_frozen_in_the_middle_of_a_bio),
+		cmocka_unit_test(switches_while_cpus_submit),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
