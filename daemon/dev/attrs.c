@@ -78,8 +78,9 @@ scheduler_check(const char *value, char *err, size_t errlen)
 
 	if (e != NULL && e->available)
 		return 0;
-	return refuse(err, errlen, -EINVAL, "queue/scheduler: \"%s\": %s",
-	    value, e != NULL ? e->help : "no such scheduler");
+	return refuse(err, errlen, -EINVAL,
+	    "queue/scheduler: \"%s\": %s; allowed: none, mq-deadline", value,
+	    e != NULL ? e->help : "no such scheduler");
 }
 
 /* ---- what sysfs shows beside the settings */
