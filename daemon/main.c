@@ -253,6 +253,7 @@ make_export(struct nbd_export *e, struct disk *d)
 		.read_only = d->conf.ro,
 		.rotational = lim->rotational,
 		.can_trim = lim->max_discard_sectors > 0,
+		.can_zero = lim->max_write_zeroes_sectors > 0,
 		.min_block = lim->logical_block_size,
 		.pref_block = pref > PAGE_SIZE ? pref : PAGE_SIZE,
 		.page_order = d->conf.page_order,
@@ -581,6 +582,16 @@ on_signal(struct ev_loop *ev, ev_signal *w, int revents)
 	begin_shutdown(d);
 }
 
+/* To who attaches from now on: what is offered is agreed on in handshakes. */
+static void
+offer_trim(struct daemon *d, const struct disk *disk)
+{
+	for (unsigned i = 0; i < d->nr_exports; i++)
+		if (d->export[i].queue == disk->queue)
+			d->export[i].can_trim =
+			    disk->queue->limits.max_discard_sectors > 0;
+}
+
 /* Every now and then: has a queue become empty, so that its disk changes? */
 static void
 on_settle(struct ev_loop *ev, ev_timer *w, int revents)
@@ -597,10 +608,12 @@ on_settle(struct ev_loop *ev, ev_timer *w, int revents)
 		if (disk->change == NULL)
 			continue;
 		ret = disk_settle(disk, clock_ns(), err, sizeof(err));
-		if (ret == -EINPROGRESS)
+		if (ret == -EINPROGRESS) {
 			more = true;
-		else
-			ctlconn_settled(d, disk, ret, err);
+			continue;
+		}
+		offer_trim(d, disk);
+		ctlconn_settled(d, disk, ret, err);
 	}
 	if (!more)
 		ev_timer_stop(ev, w);

@@ -95,9 +95,12 @@ print_json(
 	json_t *kernels = json_object(), *all;
 	int bad = 0;
 
-	for (unsigned i = 0; i < a->nr_kernels; i++)
-		bad |= json_object_set_new(
-		    kernels, a->kernel[i]->name, sample_pack(&sample[i]));
+	for (unsigned i = 0; i < a->nr_kernels; i++) {
+		json_t *one = sample_pack(&sample[i]);
+
+		bad |= segments_add(one, &sample[i].stat);
+		bad |= json_object_set_new(kernels, a->kernel[i]->name, one);
+	}
 	all = json_pack("{s:s, s:s, s:I, s:I, s:o}", "recording", log->path,
 	    "device", log->device, "ios", (json_int_t)log->nr, "ignored",
 	    (json_int_t)log->nr_ignored, "kernels", kernels);

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -669,6 +670,14 @@ takes_options(const struct command *c, const char *letters)
 }
 
 static void
+bad_command(const struct command *c)
+{
+	fprintf(stderr, "usage: nullbctl %s %s\n(nullbctl --help says more)\n",
+	    c->name, c->args);
+	exit(EXIT_USAGE);
+}
+
+static void
 run(const char *name, struct args *args)
 {
 	for (const struct command *c = commands; c->name != NULL; c++) {
@@ -677,7 +686,7 @@ run(const char *name, struct args *args)
 		if (args->argc < c->min_args || args->argc > c->max_args ||
 		    !takes_options(c, args->options) ||
 		    (client.json && c->run == run_trace))
-			bad_usage();
+			bad_command(c);
 		c->run(args);
 		return;
 	}
@@ -729,7 +738,12 @@ main(int argc, char **argv)
 		case OPT_VERSION:
 			printf("nullbctl %s\n", NULLBD_VERSION);
 			return EXIT_DONE;
-		default: bad_usage();
+		default:
+			if (isdigit(optopt))
+				fputs("nullbctl: an operand that begins with - "
+				      "goes behind --\n",
+				    stderr);
+			bad_usage();
 		}
 	if (optind == argc)
 		bad_usage();

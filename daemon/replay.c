@@ -117,13 +117,20 @@ end_trace(struct replay *r, char *err, size_t errlen)
 
 /* ---- time */
 
-/* End what is due by now.  Returns the next deadline. */
+/*
+ * End what is due by now.  Returns the next deadline: where nothing has ended,
+ * that of something in flight, for until then a driver that is busy is asked
+ * in vain.
+ */
 static uint64_t
 turn(struct replay *r)
 {
-	uint64_t next = cpu_run(r->cpu, r->now);
+	uint64_t before = r->nr_open, next = cpu_run(r->cpu, r->now);
+	struct heap *due = &r->cpu->deadlines;
 
 	take_trace(r);
+	if (r->nr_open == before && !heap_empty(due))
+		return heap_first_key(due);
 	return next;
 }
 
@@ -290,8 +297,6 @@ submit_io(struct replay *r, struct plug *plug, const struct iolog_io *io)
 	struct part *p;
 	int err;
 
-	if (!r->conf->closed)
-		advance(r, START_NS + io->ns);
 	if (alone)
 		plug = &r->plug;
 	do {
@@ -333,6 +338,9 @@ submit_batch(struct replay *r, const struct iolog_io *io, size_t nr)
 	struct plug *plug = opens_plug(r, io, nr) ? &r->plug : NULL;
 	int err = 0;
 
+	/* all of it at once, as a call brings it */
+	if (!r->conf->closed)
+		advance(r, START_NS + io->ns);
 	for (size_t i = 0; i < nr && err == 0; i++)
 		err = submit_io(r, plug, &io[i]);
 	plug_flush(&r->plug, r->cpu, r->now);

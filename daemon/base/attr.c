@@ -412,7 +412,8 @@ attr_set(const struct attr *tab, void *obj, const char *name, const char *value,
 		    attr_prefix(a), a->name);
 	if (live && !a->live)
 		return refuse(err, errlen, -EBUSY,
-		    "%s%s: cannot change while the device is on",
+		    "%s%s: cannot change while the device is on, only be "
+		    "given when nullbd starts",
 		    attr_prefix(a), a->name);
 	unit = a->unit;
 	if (a->alias.unit != NULL && strcmp(name, a->alias.name) == 0)

@@ -594,7 +594,8 @@ queue_freezing(const struct queue *q)
 }
 /*
  * While it is frozen: take over from `conf` limits, elevator and its settings,
- * nr_requests, nomerges, plug_mode and iostats; all else in it is as it was.
+ * nr_requests, nomerges, plug_mode and iostats, which nobody may look at
+ * meanwhile; all else in it is as it was.
  * 0; or -ENOMEM, -EINVAL: nothing was changed.
  */
 int queue_update(struct queue *q, const struct queue_conf *conf);

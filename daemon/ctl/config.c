@@ -53,6 +53,11 @@ check_name(const char *name, char *err, size_t errlen)
 		    "\"%s\": bad name; allowed: UTF-8 without '/', ']', "
 		    "control characters, blanks at its ends",
 		    name);
+	if (strchr(name, '=') != NULL)
+		return refuse(err, errlen, -EINVAL,
+		    "\"%s\": a device's name has no '='; allowed: "
+		    "NAME:ATTRIBUTE=VALUE, as in nullb0:%s",
+		    name, name);
 	if (strcmp(name, "nullbd") == 0 || strcmp(name, "defaults") == 0)
 		return refuse(err, errlen, -EINVAL,
 		    "%s: no name for a device: it is a section of its own",

@@ -235,6 +235,8 @@ void tracefile_free(struct tracefile *t);
  * memory.
  */
 struct json_t *segments_pack(const struct disk *d, uint64_t now);
+/* Its counters alone, into an object.  Not 0: no memory. */
+int segments_add(struct json_t *json, const struct queue_stat *st);
 /* The same as tables; 0, or -EINVAL when it is something else. */
 int segments_print(struct json_t *json, FILE *out);
 

@@ -36,7 +36,9 @@ const struct attr daemon_attrs[] = {
 	    .help = "where to listen, may be repeated: /PATH or unix:PATH, "
 		    "HOST:PORT, [V6]:PORT, or :PORT for every address" },
 	{ DAEMON(port), .def = "0", .max = UINT16_MAX,
-	    .help = "listen at this TCP port of `address`, too; 0 for none" },
+	    .help =
+		"listen at this TCP port of `address`, too; 0 for none, but "
+		"10809 of 127.0.0.1 where nothing is said" },
 	{ DAEMON(address), .def = "127.0.0.1", .max = 255,
 	    .help = "address of `port`" },
 	{ DAEMON(control), .max = DAEMON_MAX_PATH,

@@ -89,6 +89,22 @@ causes_pack(const char *const *names, const uint64_t *counts, unsigned nr)
 	return NULL;
 }
 
+int
+segments_add(json_t *json, const struct queue_stat *st)
+{
+	int bad = 0;
+
+	for (const struct figure *f = figures; f->name != NULL; f++)
+		bad |= json_object_set_new(json, f->name,
+		    hist_pack(
+			(const struct hist *)((const char *)st + f->offset)));
+	bad |= json_object_set_new(
+	    json, "splits", causes_pack(split_names, st->splits, SPLIT_NR));
+	bad |= json_object_set_new(json, "refused_merges",
+	    causes_pack(refusal_names, st->refused, REFUSED_NR));
+	return bad;
+}
+
 json_t *
 segments_pack(const struct disk *d, uint64_t now)
 {
@@ -96,7 +112,6 @@ segments_pack(const struct disk *d, uint64_t now)
 	const struct limits *lim = &q->limits;
 	struct queue_stat st;
 	json_t *json;
-	int bad = 0;
 
 	stat_read(d->queue, &st, now);
 	json = json_pack("{s:s, s:s, s:b, s:i, s:b, s:I, s:I, s:I}", "name",
@@ -105,14 +120,7 @@ segments_pack(const struct disk *d, uint64_t now)
 	    q->conf.iostats, "max_sectors", (json_int_t)lim->max_sectors,
 	    "max_segments", (json_int_t)lim->max_segments, "max_segment_size",
 	    (json_int_t)lim->max_segment_size);
-	for (const struct figure *f = figures; f->name != NULL; f++)
-		bad |= json_object_set_new(json, f->name,
-		    hist_pack((const struct hist *)((char *)&st + f->offset)));
-	bad |= json_object_set_new(
-	    json, "splits", causes_pack(split_names, st.splits, SPLIT_NR));
-	bad |= json_object_set_new(json, "refused_merges",
-	    causes_pack(refusal_names, st.refused, REFUSED_NR));
-	if (bad == 0)
+	if (segments_add(json, &st) == 0)
 		return json;
 	json_decref(json);
 	return NULL;

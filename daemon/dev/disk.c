@@ -197,6 +197,11 @@ check_tags(struct disk_conf *c, char *err, size_t errlen)
 	bool sched = c->scheduler->ops != NULL;
 	uint32_t most = sched ? BLK_MAX_SCHED_RQ : depth;
 
+	if (c->queue_mode == NULL_Q_BIO && sched)
+		return refuse(err, errlen, -EINVAL,
+		    "queue/scheduler: %s: allowed: none, as queue_mode is 0 "
+		    "(bio)",
+		    c->scheduler->name);
 	if (c->queue_mode == NULL_Q_BIO) {
 		c->nr_requests = BIO_NR_REQUESTS;
 		c->iostats = false;

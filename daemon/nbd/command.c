@@ -268,19 +268,12 @@ static struct bvec zero_bvecs[BIO_MAX_VECS] = {
 	},
 };
 
-/* The device offers it, so no zeros need to be written. */
-static bool
-zeroes_itself(const struct nbd_session *s)
-{
-	return s->export->queue->limits.max_write_zeroes_sectors > 0;
-}
-
 /* Make the part the next bio of the zeroing. */
 static void
 zero_part_init(struct part *p, struct command *c)
 {
 	uint64_t left = c->zero_end - c->zero_pos;
-	bool writes = !zeroes_itself(c->session);
+	bool writes = !c->session->export->can_zero;
 
 	p->table = NULL;
 	part_init(
@@ -321,13 +314,13 @@ start_write_zeroes(struct command *c, char *payload)
 	struct nbd_session *s = c->session;
 
 	(void)payload;
-	if (zeroes_itself(s) && (c->flags & NBD_CMD_FLAG_NO_HOLE) == 0) {
+	if (s->export->can_zero && (c->flags & NBD_CMD_FLAG_NO_HOLE) == 0) {
 		part_init(&c->first, c, REQ_OP_WRITE_ZEROES, c->offset);
 		c->first.bio.bytes = c->length;
 		command_queue(c);
 		return 0;
 	}
-	if (!zeroes_itself(s) && (c->flags & NBD_CMD_FLAG_FAST_ZERO) != 0)
+	if (!s->export->can_zero && (c->flags & NBD_CMD_FLAG_FAST_ZERO) != 0)
 		return -EOPNOTSUPP; /* N145 */
 	/* it takes memory, so it goes piece by piece: others have a turn */
 	c->zero_pos = c->offset;

@@ -38,6 +38,7 @@ struct nbd_export {
 	bool read_only;
 	bool rotational;
 	bool can_trim;
+	bool can_zero;                  /* without writing zeros */
 	uint32_t min_block, pref_block; /* advertised in INFO_BLOCK_SIZE */
 	unsigned page_order;            /* of payloads: bio_add_payload() */
 	uint64_t plug_nsec;             /* a plug may stay open that long */

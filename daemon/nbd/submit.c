@@ -40,8 +40,9 @@ static int
 submit(struct nbd_session *s, struct part *p, uint64_t now)
 {
 	struct queue *q = s->export->queue;
-	bool alone = !s->plug_open && !queue_freezing(q) &&
-		     queue_plugs_alone(q, p->bio.op);
+	enum req_op op = p->bio.op; /* the bio may end in here */
+	bool alone =
+	    !s->plug_open && !queue_freezing(q) && queue_plugs_alone(q, op);
 	struct plug *plug = s->plug_open || alone ? &s->plug : NULL;
 	int err;
 
@@ -57,7 +58,7 @@ submit(struct nbd_session *s, struct part *p, uint64_t now)
 	}
 	err = queue_submit(q, s->cpu, plug, &p->bio, now);
 	if (alone)
-		plug_flush_alone(&s->plug, p->bio.op, s->cpu, now);
+		plug_flush_alone(&s->plug, op, s->cpu, now);
 	return err;
 }
 

@@ -391,6 +391,7 @@ client_new(const struct world *world)
 		.queue = c->queue,
 		.size = FAKE_SIZE,
 		.can_trim = true,
+		.can_zero = w.limits.max_write_zeroes_sectors > 0,
 		.min_block = 512,
 		.pref_block = 4096,
 		.page_order = w.page_order,

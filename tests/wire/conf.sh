@@ -70,7 +70,9 @@ for c in conf/*.conf; do
 		done ;;
 	*/ssd.conf) job latency.fio ;;
 	*/mq-deadline.conf)
-		job randrw.fio
+		job merges.fio
+		[ "$("$nullbctl" --control "$dir/c" stat nullb0 | awk '{ print $6 }')" -gt 0 ] ||
+			fault "$c: nothing merges"
 		"$nullbctl" --control "$dir/c" set nullb0 iosched/fifo_batch 1 ||
 			fault "$c: set" ;;
 	*/trace.conf)
