@@ -160,17 +160,18 @@ obey(struct loop *l, unsigned orders, uint64_t now)
 
 /*
  * A queue is being frozen: tasks that hold requests of it in a plug let them
- * go.
+ * go, in retry_all(), however long the plug might have stayed open.
  */
 static void
-retry_conns(struct loop *l, uint64_t now)
+retry_conns(struct loop *l)
 {
 	struct conn *c;
 
 	atomic_fetch_and(&l->orders, ~(unsigned)LOOP_RETRY);
-	TAILQ_FOREACH(c, &l->conns, link)
-		if ((c->on & CONN_STALLED) == 0)
-			conn_retry(c, now);
+	TAILQ_FOREACH(c, &l->conns, link) {
+		c->next = NBD_STALLED;
+		conn_mark(c, CONN_STALLED);
+	}
 }
 
 static void
@@ -250,7 +251,7 @@ turn(struct loop *l, unsigned orders)
 	if (orders & (LOOP_SHUTDOWN | LOOP_EXPIRE))
 		obey(l, orders, now);
 	if (orders & LOOP_RETRY)
-		retry_conns(l, now);
+		retry_conns(l);
 	read_all(l, now);
 	for (i = 0; i < MAX_RETRIES; i++) {
 		l->again = false;
