@@ -183,7 +183,7 @@ ctlconn_settled(
 		if (c->settles != disk)
 			continue;
 		c->settles = NULL;
-		line = ctl_settled(error, text);
+		line = ctl_settled(disk, error, text);
 		if (line == NULL || !answer(c, line, strlen(line)))
 			ctlconn_free(c);
 		else

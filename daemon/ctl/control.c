@@ -515,9 +515,9 @@ ctl_request(const struct ctl *ctl, void *from, const char *line, size_t len,
 }
 
 char *
-ctl_settled(int error, const char *text)
+ctl_settled(const struct disk *disk, int error, const char *text)
 {
 	if (error != 0)
-		return line_of(fail(-error, "%s", text));
+		return line_of(fail(-error, "%s: %s", disk->name, text));
 	return line_of(json_pack("{s:b}", "ok", 1));
 }

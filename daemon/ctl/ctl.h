@@ -328,10 +328,10 @@ struct ctl {
 char *ctl_request(const struct ctl *ctl, void *from, const char *line,
     size_t len, uint64_t now);
 /*
- * The answer to a request that has settled: disk_settle() said `error` and, if
- * that is not 0, `text`.  NULL when out of memory.
+ * The answer to a request that has settled: disk_settle() of that disk said
+ * `error` and, if that is not 0, `text`.  NULL when out of memory.
  */
-char *ctl_settled(int error, const char *text);
+char *ctl_settled(const struct disk *disk, int error, const char *text);
 
 /* An attribute as null_blk prints it, a string; NULL when out of memory. */
 struct json_t *ctl_value(const struct attr *a, const struct disk_conf *conf);
