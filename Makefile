@@ -87,6 +87,9 @@ $(pipes): $(B)/pipe/%: $(B)/obj/tests/pipe/%.o $(B)/libnullb.a
 	$(E) '  LD    $@'
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -lcmocka -lm
 
+# what real kernels did
+$(B)/pipe/counters $(B)/pipe/traces: $(call obj,tests/lib/counted.c)
+
 $(wires): $(B)/wire/%: $(B)/obj/tests/wire/%.o $(call obj,$(lib_src))
 	@mkdir -p $(@D)
 	$(E) '  LD    $@'

@@ -9,189 +9,9 @@
  * workloads that were recorded with it.
  */
 #include "harness.h"
+#include "lib/counted.h"
 
-#include <ctype.h>
-
-#define MAX_IOS     5000u /* of a workload */
-#define MAX_FIELDS  16u
-#define NR_COUNTERS 10u
-#define MAX_CASES   128u
-
-/* ------------------------------------------------------------- workloads */
-
-struct io {
-	enum req_op op;
-	sector_t sector;
-	unsigned nr_sectors;
-	bool last; /* of its batch */
-};
-
-struct workload {
-	char name[64];
-	bool fua;
-	unsigned nr;
-	struct io io[MAX_IOS];
-};
-
-static FILE *
-open_data(const char *name)
-{
-	const char *dir = getenv("NULLB_DATA");
-	char path[4096];
-	FILE *f;
-
-	snprintf(path, sizeof(path), "%s/%s", dir != NULL ? dir : "tests/data",
-	    name);
-	f = fopen(path, "r");
-	if (f == NULL) {
-		fprintf(stderr, "%s: %s (run from the top folder)\n", path,
-		    strerror(errno));
-		exit(1);
-	}
-	return f;
-}
-
-static enum req_op
-op_of(char c)
-{
-	switch (c) {
-	case 'R': return REQ_OP_READ;
-	case 'W': return REQ_OP_WRITE;
-	case 'D': return REQ_OP_DISCARD;
-	case 'F': return REQ_OP_FLUSH;
-	}
-	fail_msg("workloads.txt: operation %c", c);
-	return REQ_OP_NR;
-}
-
-static void
-add_io(struct workload *w, const struct io *io, unsigned batch)
-{
-	assert_in_range(w->nr, 0, MAX_IOS - 1);
-	w->io[w->nr++] = *io;
-	if (batch > 0 && w->nr % batch == 0)
-		w->io[w->nr - 1].last = true;
-}
-
-/* "W 512 8", or "W 512 8 64": so many that follow, upwards or down. */
-static void
-add_line(struct workload *w, const char *line, unsigned batch)
-{
-	unsigned long long sector = 0;
-	unsigned nr_sectors = 0;
-	struct io io = {};
-	int count = 1;
-	char op;
-
-	if (line[0] == '-') {
-		w->io[w->nr - 1].last = true;
-		return;
-	}
-	assert_true(sscanf(line, "%c %llu %u %d", &op, &sector, &nr_sectors,
-			&count) >= 1);
-	io.op = op_of(op);
-	io.sector = sector;
-	io.nr_sectors = nr_sectors;
-	for (int i = 0; i < abs(count); i++) {
-		add_io(w, &io, batch);
-		io.sector += count > 0 ? nr_sectors : -(sector_t)nr_sectors;
-	}
-}
-
-static struct workload *
-load_workload(const char *name)
-{
-	struct workload *w = calloc(1, sizeof(*w));
-	FILE *f = open_data("workloads.txt");
-	char line[512], fua[8];
-	bool found = false;
-	unsigned batch = 0;
-
-	assert_non_null(w);
-	while (fgets(line, sizeof(line), f) != NULL) {
-		if (line[0] == '#')
-			continue;
-		if (line[0] != '=') {
-			if (found)
-				add_line(w, line, batch);
-			continue;
-		}
-		if (found)
-			break;
-		fua[0] = '\0';
-		assert_true(
-		    sscanf(line, "= %63s %u %7s", w->name, &batch, fua) >= 2);
-		found = strcmp(w->name, name) == 0;
-		w->fua = strcmp(fua, "fua") == 0;
-	}
-	fclose(f);
-	if (!found)
-		fail_msg("workloads.txt: no %s", name);
-	w->io[w->nr - 1].last = true;
-	return w;
-}
-
-/* ------------------------------------------------------------------ rows */
-
-struct row {
-	const struct profile *profile;
-	char setting[128];  /* kernel, scheduler, nomerges, sectors, device */
-	char scheduler[64]; /* "mq-deadline,fifo_batch=1" */
-	unsigned nomerges;
-	unsigned max_sectors;
-	char device[16];
-	char workload[64];
-	uint64_t want[NR_COUNTERS];
-};
-
-static const char *const counter_names[NR_COUNTERS] = { "read ios",
-	"read merges", "read sectors", "write ios", "write merges",
-	"write sectors", "discard ios", "discard merges", "discard sectors",
-	"flush ios" };
-
-static struct row *rows;
-static unsigned nr_rows;
-
-static void
-parse_row(struct row *row, char *line)
-{
-	char *field[MAX_FIELDS], *rest = line;
-	unsigned i;
-
-	for (i = 0; i < MAX_FIELDS; i++) {
-		field[i] = strsep(&rest, "\t\n");
-		if (field[i] == NULL)
-			abort();
-	}
-	row->profile = profile_find(field[0]);
-	snprintf(row->scheduler, sizeof(row->scheduler), "%s", field[1]);
-	row->nomerges = (unsigned)atoi(field[2]);
-	row->max_sectors = (unsigned)atoi(field[3]);
-	snprintf(row->device, sizeof(row->device), "%s", field[4]);
-	snprintf(row->workload, sizeof(row->workload), "%s", field[5]);
-	snprintf(row->setting, sizeof(row->setting),
-	    "%s, %s, nomerges %s, %s sectors, %s", field[0], field[1], field[2],
-	    field[3], field[4]);
-	for (i = 0; i < NR_COUNTERS; i++)
-		row->want[i] = strtoull(field[6 + i], NULL, 10);
-}
-
-static void
-load_rows(const char *name)
-{
-	FILE *f = open_data(name);
-	char line[512];
-
-	while (fgets(line, sizeof(line), f) != NULL) {
-		if (line[0] == '#')
-			continue;
-		rows = realloc(rows, (nr_rows + 1) * sizeof(*rows));
-		if (rows == NULL)
-			abort();
-		parse_row(&rows[nr_rows++], line);
-	}
-	fclose(f);
-}
+#define MAX_CASES 128u
 
 /* -------------------------------------------------------------- a device */
 
@@ -217,7 +37,7 @@ set_tunable(struct deadline_conf *d, const char *setting)
 static struct queue_conf
 conf_of(const struct row *row)
 {
-	struct queue_conf conf = h_conf(row->profile);
+	struct queue_conf conf = h_conf(profile_find(row->kernel));
 	char scheduler[64], *tunable = scheduler, *name;
 
 	snprintf(scheduler, sizeof(scheduler), "%s", row->scheduler);
@@ -237,22 +57,32 @@ conf_of(const struct row *row)
 	return conf;
 }
 
+static enum req_op
+op_of(char c)
+{
+	switch (c) {
+	case 'R': return REQ_OP_READ;
+	case 'W': return REQ_OP_WRITE;
+	case 'D': return REQ_OP_DISCARD;
+	default: return REQ_OP_FLUSH;
+	}
+}
+
 static void
 submit_io(struct harness *h, const struct io *io, bool fua)
 {
-	bool alone = h->open == NULL && queue_plugs_alone(h->queue, io->op);
+	enum req_op op = op_of(io->op);
+	bool alone = h->open == NULL && queue_plugs_alone(h->queue, op);
 	struct bio *bio;
 
 	if (alone)
 		h_plug(h);
-	switch (io->op) {
+	switch (op) {
 	case REQ_OP_FLUSH:
-	case REQ_OP_DISCARD:
-		range(h, io->op, io->sector, io->nr_sectors);
-		break;
+	case REQ_OP_DISCARD: range(h, op, io->sector, io->nr_sectors); break;
 	default:
-		bio = h_bio(h, io->op, io->sector);
-		if (fua && io->op == REQ_OP_WRITE)
+		bio = h_bio(h, op, io->sector);
+		if (fua && op == REQ_OP_WRITE)
 			bio->flags = REQ_FUA;
 		add_scat(h, bio, io->nr_sectors);
 		h_submit(h, bio);
@@ -286,40 +116,32 @@ static unsigned
 nr_wrong(const struct row *row)
 {
 	struct queue_conf conf = conf_of(row);
-	struct workload *w = load_workload(row->workload);
+	const struct workload *w = workload_find(row->workload);
 	struct harness *h = calloc(1, sizeof(*h));
 	uint64_t got[NR_COUNTERS];
 	struct queue_stat st;
-	unsigned i, nr = 0;
+	unsigned i;
 
 	assert_non_null(h);
 	h_open(h, &conf);
 	run_workload(h, w);
 	st = h_stat(h);
 	for (i = 0; i < NR_COUNTERS; i++) {
-		unsigned group = i / 3;
 		const uint64_t *counter[] = { st.ios, st.merges, st.sectors };
 
-		got[i] = counter[i % 3][group];
-		if (got[i] == row->want[i])
-			continue;
-		print_error("%s: %s: %s %llu, the kernel's %llu\n",
-		    row->setting, row->workload, counter_names[i],
-		    (unsigned long long)got[i],
-		    (unsigned long long)row->want[i]);
-		nr++;
+		got[i] = counter[i % 3][i / 3];
 	}
 	h_close(h);
 	free(h);
-	free(w);
-	return nr;
+	return counted_wrong(row, got);
 }
 
 static void
 counts_as_the_kernel(void **state)
 {
 	const char *setting = *state;
-	unsigned i, nr = 0, wrong = 0;
+	unsigned i, nr_rows, nr = 0, wrong = 0;
+	const struct row *rows = counted_rows(&nr_rows);
 
 	for (i = 0; i < nr_rows; i++) {
 		if (strcmp(rows[i].setting, setting) != 0)
@@ -335,11 +157,10 @@ int
 main(void)
 {
 	static struct CMUnitTest tests[MAX_CASES];
+	unsigned i, nr_rows;
+	const struct row *rows = counted_rows(&nr_rows);
 	size_t nr = 0;
-	unsigned i;
 
-	load_rows("counters.tsv");
-	load_rows("model.tsv");
 	for (i = 0; i < nr_rows; i++) {
 		if (nr > 0 && strcmp(tests[nr - 1].name, rows[i].setting) == 0)
 			continue; /* the rows are in order */
@@ -348,11 +169,8 @@ main(void)
 		tests[nr++] = (struct CMUnitTest){
 			.name = rows[i].setting,
 			.test_func = counts_as_the_kernel,
-			.initial_state = rows[i].setting,
+			.initial_state = (void *)(uintptr_t)rows[i].setting,
 		};
 	}
-	i = (unsigned)_cmocka_run_group_tests(
-	    "counters", tests, nr, NULL, NULL);
-	free(rows);
-	return (int)i;
+	return _cmocka_run_group_tests("counters", tests, nr, NULL, NULL);
 }

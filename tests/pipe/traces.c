@@ -8,6 +8,7 @@
  * we do.
  */
 #include "harness.h"
+#include "lib/counted.h"
 
 #define MAX_LINE 64
 
@@ -21,24 +22,6 @@ struct trace_test {
 
 static struct trace_test tests[256];
 static unsigned nr_tests;
-
-static FILE *
-open_data(const char *name)
-{
-	const char *dir = getenv("NULLB_DATA");
-	char path[4096];
-	FILE *f;
-
-	snprintf(path, sizeof(path), "%s/%s", dir != NULL ? dir : "tests/data",
-	    name);
-	f = fopen(path, "r");
-	if (f == NULL) {
-		fprintf(stderr, "%s: %s (run from the top folder)\n", path,
-		    strerror(errno));
-		exit(1);
-	}
-	return f;
-}
 
 /* ------------------------------------------------------------ what we trace */
 
@@ -227,7 +210,7 @@ traces_as_the_kernel(void **state)
 	const struct trace_test *t = *state;
 	struct queue_conf conf = conf_of(t);
 	struct harness *h = calloc(1, sizeof(*h));
-	FILE *f = open_data("traces.txt");
+	FILE *f = data_open("traces.txt");
 	unsigned nr = 0;
 
 	assert_non_null(h);
@@ -249,7 +232,7 @@ traces_as_the_kernel(void **state)
 static void
 find_traces(void)
 {
-	FILE *f = open_data("traces.txt");
+	FILE *f = data_open("traces.txt");
 	char line[256], kernel[8];
 	struct trace_test *t;
 
