@@ -9,14 +9,15 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,20 +33,6 @@ nullbd_path(void)
 	const char *path = getenv("NULLBD");
 
 	return path && *path ? path : "build/nullbd";
-}
-
-const char *
-nullbctl_path(void)
-{
-	static char buf[PATH_MAX];
-	char copy[PATH_MAX];
-	const char *path = getenv("NULLBCTL");
-
-	if (path && *path)
-		return path;
-	snprintf(copy, sizeof(copy), "%s", nullbd_path());
-	snprintf(buf, sizeof(buf), "%.4000s/nullbctl", dirname(copy));
-	return buf;
 }
 
 /* What a failed tear-down has left.  Forked clients do not come here: they
@@ -426,25 +413,81 @@ daemon_log_has(struct daemon *d, const char *text)
 	return found;
 }
 
+bool
+daemon_ask(struct daemon *d, const char *request, char *answer, size_t max)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	size_t len = strlen(request), n = 0;
+	bool whole = false;
+	char c;
+
+	snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", d->control);
+	if (fd < 0)
+		wire_fail("socket: %s", strerror(errno));
+	if (!connect(fd, (void *)&sa, sizeof(sa)) &&
+	    send(fd, request, len, MSG_NOSIGNAL) == (ssize_t)len &&
+	    send(fd, "\n", 1, MSG_NOSIGNAL) == 1) {
+		FILE *f = fdopen(fd, "r");
+
+		while (f && !whole && fread(&c, 1, 1, f) == 1) {
+			whole = c == '\n';
+			if (!whole && n < max - 1)
+				answer[n++] = c;
+		}
+		if (f)
+			fclose(f);
+	} else {
+		close(fd);
+	}
+	answer[n] = 0;
+	return whole;
+}
+
+bool
+daemon_set(struct daemon *d, const char *name, const char *attribute,
+    const char *value)
+{
+	char request[512], answer[512];
+
+	snprintf(request, sizeof(request),
+	    "{\"command\":\"set\",\"name\":\"%s\",\"attribute\":\"%s\","
+	    "\"value\":\"%s\"}",
+	    name, attribute, value);
+	return daemon_ask(d, request, answer, sizeof(answer)) &&
+	       strstr(answer, "\"ok\":true");
+}
+
+unsigned
+daemon_stats(struct daemon *d, const char *name, long long fields[STAT_FIELDS])
+{
+	char request[128], answer[1024], *text, *end;
+	unsigned n = 0;
+
+	snprintf(request, sizeof(request),
+	    "{\"command\":\"stat\",\"name\":\"%s\"}", name);
+	if (!daemon_ask(d, request, answer, sizeof(answer)))
+		return 0;
+	text = strstr(answer, "\"stat\":\"");
+	if (!text)
+		return 0;
+	text += strlen("\"stat\":\"");
+	while (n < STAT_FIELDS) {
+		fields[n] = strtoll(text, &end, 10);
+		if (end == text)
+			break;
+		text = end;
+		n++;
+	}
+	return n;
+}
+
 long long
 daemon_stat(struct daemon *d, const char *name, int field)
 {
-	char cmd[PATH_MAX + 256], line[1024] = "";
-	char *word, *save, *text = line;
-	long long value = -1;
-	FILE *p;
+	long long fields[STAT_FIELDS];
 
-	snprintf(cmd, sizeof(cmd), "%s --control %s stat %s", nullbctl_path(),
-	    d->control, name);
-	p = popen(cmd, "r");
-	if (!p || !fgets(line, sizeof(line), p))
-		line[0] = 0;
-	if (p)
-		pclose(p);
-	for (int i = 1; (word = strtok_r(text, " \n", &save)); i++) {
-		text = NULL;
-		if (i == field)
-			value = atoll(word);
-	}
-	return value;
+	if (daemon_stats(d, name, fields) < (unsigned)field)
+		return -1;
+	return fields[field - 1];
 }

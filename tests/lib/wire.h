@@ -177,12 +177,22 @@ double daemon_cpu(struct daemon *d);   /* seconds used so far */
 bool daemon_sanitized(struct daemon *d);
 long daemon_log_size(struct daemon *d);
 bool daemon_log_has(struct daemon *d, const char *text);
-/* A number out of `nullbctl stat NAME`, fields counted from 1; -1: none. */
+/* A request of the control language and (the start of) its answer, a line
+ * each; false: there is no answer. */
+bool
+daemon_ask(struct daemon *d, const char *request, char *answer, size_t max);
+/* Set an attribute of a device; false: refused. */
+bool daemon_set(struct daemon *d, const char *name, const char *attribute,
+    const char *value);
+/* The fields of /sys/block/NAME/stat: how many there are. */
+#define STAT_FIELDS 17
+unsigned
+daemon_stats(struct daemon *d, const char *name, long long fields[STAT_FIELDS]);
+/* One of them, counted from 1; -1: none. */
 long long daemon_stat(struct daemon *d, const char *name, int field);
 void daemon_explain(void); /* print how every daemon is, and its log */
 
 const char *nullbd_path(void);
-const char *nullbctl_path(void);
 
 /* ----------------------------------------------------------------- wire.c */
 
