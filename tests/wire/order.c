@@ -25,6 +25,22 @@ static uint64_t seed;
 static const char *const kernels[] = { "4.14", "5.4", "6.1", "6.12" };
 static char devices[12][128];
 
+/*
+ * Devices that take few requests at a time, so that the others wait in the
+ * scheduler.  With sets of its tunables that favour anything: long and short
+ * batches, writes, reads, requests that have waited for a while.
+ */
+static const char *const plugs[] = { "plug", "call", "each" };
+static const char *const tunables[] = {
+	"hw_queue_depth=1,nr_requests=16,fifo_batch=1,writes_starved=0",
+	"hw_queue_depth=2,nr_requests=8,fifo_batch=16,writes_starved=4",
+	"hw_queue_depth=4,nr_requests=64,fifo_batch=4,writes_starved=1,"
+	"read_expire=1,write_expire=1,submit_queues=2",
+	"hw_queue_depth=2,nr_requests=32,fifo_batch=64,front_merges=0,"
+	"async_depth=4",
+};
+static char scheduled[12][256];
+
 static const char *
 device_name(int kernel, int irqmode)
 {
@@ -34,12 +50,29 @@ device_name(int kernel, int irqmode)
 	return name;
 }
 
+/* Each kernel and plug with a different set of tunables. */
+static const char *
+scheduled_name(int kernel, int plug)
+{
+	static char name[16];
+
+	snprintf(name, sizeof(name), "s%d%s", kernel, plugs[plug]);
+	return name;
+}
+
 static int
 start(void **state)
 {
 	int n = 0;
 
 	(void)state;
+	for (int i = 0; i < 12; i++)
+		snprintf(scheduled[i], sizeof(scheduled[0]),
+		    "%s:size=64M,memory_backed=1,discard=1,kernel=%s,"
+		    "scheduler=mq-deadline,plug=%s,irqmode=2,"
+		    "completion_nsec=100000,%s",
+		    scheduled_name(i / 3, i % 3), kernels[i / 3], plugs[i % 3],
+		    tunables[(i / 3 + i % 3) % 4]);
 	seed = wire_seed();
 	for (int k = 0; k < 4; k++)
 		for (int irq = 0; irq < 3; irq++)
@@ -67,6 +100,18 @@ start(void **state)
 	    "discard_max_bytes=4K",
 	    "plug:size=64M,memory_backed=1,discard=1,nomerges=2,"
 	    "plug_nsec=200000,submit_queues=2",
+	    scheduled[0], scheduled[1], scheduled[2], scheduled[3],
+	    scheduled[4], scheduled[5], scheduled[6], scheduled[7],
+	    scheduled[8], scheduled[9], scheduled[10], scheduled[11],
+	    /* nr_requests as it comes: what one scheduler may have, the other
+	     * may not */
+	    "toggled0:size=64M,memory_backed=1,discard=1,kernel=4.14,"
+	    "irqmode=2,completion_nsec=20000,hw_queue_depth=4",
+	    "toggled1:size=64M,memory_backed=1,discard=1,kernel=6.1,"
+	    "irqmode=1,hw_queue_depth=2,fifo_batch=2,plug=call",
+	    "toggled2:size=64M,memory_backed=1,discard=1,kernel=6.12,"
+	    "irqmode=2,completion_nsec=20000,hw_queue_depth=8,"
+	    "submit_queues=2,plug_nsec=100000",
 	    NULL);
 	nullbd->shared = true;
 	return 0;
@@ -568,6 +613,147 @@ overlapping_writes_of_several_connections(void **state)
 	free(data);
 }
 
+/* ---------------------------------------------------------- the scheduler */
+
+static int
+by_time(const void *a, const void *b)
+{
+	const struct op *x = a, *y = b;
+
+	return x->done_ns < y->done_ns ? -1 : x->done_ns > y->done_ns;
+}
+
+/*
+ * Each read is 21 places above the last or 11 below it.  How often is one
+ * answered right after a near one below it?
+ */
+static int
+nr_sorted(struct wire *w, uint8_t *got)
+{
+	enum {
+		N = 32
+	};
+	struct op ops[N] = { { 0 } };
+	int sorted = 0;
+
+	for (uint32_t i = 0; i < N; i++) {
+		ops[i].type = CMD_READ;
+		ops[i].offset = i * 21 % N * 64 * KiB;
+		ops[i].length = 512;
+		ops[i].got = got + i * 512;
+	}
+	batch_run(w, ops, N, 0);
+	batch_assert_ok(ops, N);
+	qsort(ops, N, sizeof(*ops), by_time);
+	for (uint32_t i = 1; i < N; i++)
+		sorted += ops[i].offset > ops[i - 1].offset &&
+			  ops[i].offset - ops[i - 1].offset < 11 * 64 * KiB;
+	return sorted;
+}
+
+/* If nothing waited there, the cases below would show nothing. */
+static void
+the_scheduler_sorts(void **state)
+{
+	uint8_t *got = xmalloc(32 * 512);
+
+	(void)state;
+	for (int d = 0; d < 12; d++) {
+		const char *name = scheduled_name(d / 3, d % 3);
+		struct wire *w = wire_open(nullbd, name, false);
+		int sorted, best = 0;
+
+		for (int try = 0; try < 10 && best < 6; try++) {
+			sorted = nr_sorted(w, got);
+			if (sorted > best)
+				best = sorted;
+		}
+		if (best < 6)
+			wire_fail("%s: only %d of 32 are sorted", name, best);
+		wire_close(w);
+	}
+	free(got);
+}
+
+static void
+order_under_a_scheduler(void **state)
+{
+	uint64_t rng = seed + 8;
+
+	(void)state;
+	for (int d = 0; d < 12; d++) {
+		const char *name = scheduled_name(d / 3, d % 3);
+
+		run_programs(name, 64, 10, 0, &sectors, &rng);
+		run_programs(name, 64, 5, 0, &bytes, &rng);
+		run_programs(name, 64, 5, 0, &block, &rng);
+		run_programs(name, 64, 2, 5000, &sectors, &rng);
+		run_programs(name, 1024, 1, 0, &sectors, &rng);
+	}
+}
+
+/* Both workers bring requests that wait in the same scheduler. */
+static void
+connections_share_a_scheduler(void **state)
+{
+	pid_t pids[36];
+
+	(void)state;
+	for (size_t i = 0; i < NR(pids); i++)
+		pids[i] =
+		    client_fork(scheduled_name((int)i % 4, (int)i / 4 % 3),
+			i * 256 * KiB, seed + 300 + i, 6);
+	children_wait(pids, NR(pids));
+}
+
+static const char *const toggled[] = { "toggled0", "toggled1", "toggled2" };
+
+/* Set the scheduler of all of them, again and again, until the pipe ends. */
+static pid_t
+toggler_fork(const int until[2])
+{
+	static const char *const schedulers[] = { "mq-deadline", "none" };
+	struct pollfd p = { .fd = until[0], .events = POLLIN };
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	if (pid)
+		return pid;
+
+	close(until[1]);
+	for (int i = 0; !poll(&p, 1, 1) || i < 10; i++)
+		for (size_t d = 0; d < NR(toggled); d++)
+			if (!daemon_set(nullbd, toggled[d], "scheduler",
+				schedulers[i & 1]))
+				_exit(1);
+	_exit(0);
+}
+
+static void
+order_while_the_scheduler_changes(void **state)
+{
+	uint64_t rng = seed + 9;
+	pid_t pids[7];
+	int until[2];
+
+	(void)state;
+	assert_int_equal(pipe(until), 0);
+	pids[0] = toggler_fork(until);
+	for (size_t i = 1; i < NR(pids); i++)
+		pids[i] = client_fork(toggled[i % 3], 1 * MiB + i * 256 * KiB,
+		    seed + 400 + i, 20);
+	for (size_t d = 0; d < NR(toggled); d++) {
+		run_programs(toggled[d], 64, 20, 0, &sectors, &rng);
+		run_programs(toggled[d], 64, 10, 0, &bytes, &rng);
+		run_programs(toggled[d], 1024, 1, 0, &sectors, &rng);
+	}
+	children_wait(pids + 1, NR(pids) - 1);
+	close(until[1]);
+	children_wait(pids, 1);
+	close(until[0]);
+}
+
 static void
 replies_come_when_they_are_ready(void **state)
 {
@@ -615,6 +801,14 @@ main(void)
 		    pipelines_of_a_thousand),
 		CASE("N109 N123", "10000 reads in flight, each answered once",
 		    pipelines_of_ten_thousand_reads),
+		CASE("order", "a scheduler sorts what waits in it",
+		    the_scheduler_sorts),
+		CASE("N139", "the order holds under a scheduler",
+		    order_under_a_scheduler),
+		CASE("N139 N160", "connections share a scheduler",
+		    connections_share_a_scheduler),
+		CASE("N139 N160", "the order holds while the scheduler changes",
+		    order_while_the_scheduler_changes),
 		CASE("N137", "slow requests overlap in time",
 		    slow_requests_overlap),
 		CASE("N137", "a fast device does not wait for a slow one",
