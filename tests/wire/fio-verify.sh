@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # fio writes, reads, trims, and finds what it has written: over workloads,
-# depths, jobs, completion modes, block sizes and kernel profiles.
+# depths, jobs, completion modes, block sizes, kernel profiles, schedulers and
+# ages of plugs; and while the settings of the queue change.
 #
 # By default the smallest part of the matrix that has each value together with
 # each other value at least once; NULLB_LONG=1 runs all of it.
@@ -22,13 +23,15 @@ echo "seed: NULLB_SEED=$seed"
 matrix() {
 	awk -v all="${NULLB_LONG:-0}" '
 	BEGIN {
-		n = split("rw depth jobs irq bs kernel", dim, " ")
+		n = split("rw depth jobs irq bs kernel sched plug", dim, " ")
 		v["rw"] = "randwrite randrw trimwrite"
 		v["depth"] = "1 8 64"
 		v["jobs"] = "1 4"
 		v["irq"] = "0 1 2"
 		v["bs"] = "512 4k 64k 1M 4M"
 		v["kernel"] = "4.14 5.4 6.1 6.12"
+		v["sched"] = "none mq-deadline"
+		v["plug"] = "plug call each"
 		rows[0] = ""
 		nr = 1
 		for (d = 1; d <= n; d++) {
@@ -82,30 +85,67 @@ region() {
 	esac
 }
 
+# verify WHAT FIO-ARGUMENT...: four jobs at most, each in its quarter
+verify() {
+	local what=$1
+
+	shift
+	if ! (cd "$tmp" && timeout -k 5 "$RUN_S" fio --name=checked --ioengine=nbd \
+		--uri="$(uri "")" --size=25% --offset_increment=25% \
+		--verify=crc32c --verify_fatal=1 --do_verify=1 \
+		--verify_state_save=0 --randseed="$seed" --group_reporting "$@") \
+		>"$tmp/fio" 2>&1 </dev/null ||
+		! grep -q 'err= 0' "$tmp/fio" || grep -q 'verify: ' "$tmp/fio"; then
+		tail -n 60 "$tmp/fio" >&2
+		"$NULLBCTL" --control "$control" stat nullb0 >&2
+		fail "fio $* on $what"
+	fi
+}
+
 runs=0
 matrix >"$tmp/matrix"
-while read -r rw depth jobs irq bs kernel; do
+while read -r rw depth jobs irq bs kernel sched plug; do
 	size=$((4 * $(region "$bs")))
 	device="nullb0:size=${size}M,memory_backed=1,discard=1"
 	device+=",irqmode=$irq,completion_nsec=20000,kernel=$kernel"
+	device+=",scheduler=$sched,plug=$plug"
+	# few tags, so that requests wait in the scheduler
+	[ "$sched" = none ] || device+=",hw_queue_depth=4"
 	start_nullbd "$device"
-	if ! (cd "$tmp" && timeout -k 5 "$RUN_S" fio --name=checked --ioengine=nbd \
-		--uri="$(uri "")" --rw="$rw" --bs="$bs" --iodepth="$depth" \
-		--numjobs="$jobs" --size=25% --offset_increment=25% \
-		--verify=crc32c --verify_fatal=1 --do_verify=1 \
-		--verify_state_save=0 --randseed="$seed" --group_reporting) \
-		>"$tmp/fio" 2>&1 </dev/null; then
-		cat "$tmp/fio" >&2
-		"$NULLBCTL" --control "$control" stat nullb0 >&2
-		fail "fio $rw, depth $depth, $jobs jobs, bs $bs on $device"
-	fi
-	if ! grep -q 'err= 0' "$tmp/fio" || grep -q 'verify: ' "$tmp/fio"; then
-		cat "$tmp/fio" >&2
-		fail "fio $rw, depth $depth, $jobs jobs, bs $bs on $device"
-	fi
+	verify "$device" --rw="$rw" --bs="$bs" --iodepth="$depth" \
+		--numjobs="$jobs"
 	stop_nullbd
 	runs=$((runs + 1))
 	[ $((runs % 100)) -ne 0 ] || echo "$runs runs, $SECONDS s"
 done <"$tmp/matrix"
 [ $runs -gt 0 ] || fail "nothing was run"
-echo "$runs runs of fio verified in $SECONDS s"
+
+# all that is live and changes what becomes of an I/O, until $tmp/enough is there
+change_settings() {
+	local i=0
+
+	set -- scheduler=mq-deadline nomerges=2 nr_requests=5 max_sectors_kb=4 \
+		plug=call nomerges=0 scheduler=none plug=each nr_requests=64 \
+		max_sectors_kb=127 scheduler=mq-deadline nomerges=1 plug=plug \
+		nr_requests=8 scheduler=none max_sectors_kb=20
+	while [ ! -e "$tmp/enough" ]; do
+		"$NULLBCTL" --control "$control" set nullb0 "${@:i++ % $# + 1:1}" ||
+			return 1
+	done
+	echo "$i settings changed" >"$tmp/changed"
+}
+
+device="nullb0:size=256M,memory_backed=1,discard=1,irqmode=2"
+device+=",completion_nsec=20000,hw_queue_depth=64"
+start_nullbd "$device"
+change_settings &
+changer=$!
+for load in "randrw 64k 32" "trimwrite 16k 8" "randwrite 4k 64"; do
+	read -r rw bs depth <<<"$load"
+	verify "$device, whose settings change" --rw="$rw" --bs="$bs" \
+		--iodepth="$depth" --numjobs=4
+done
+touch "$tmp/enough"
+wait $changer || fail "a setting was refused"
+stop_nullbd
+echo "$runs runs of fio verified; $(<"$tmp/changed"); $SECONDS s"
