@@ -162,11 +162,11 @@ becomes nullb0 nr_requests 64
 becomes nullb0 scheduler none
 
 # refusals
-refused nullb0 size 128M "size: cannot change while the device is on"
-refused nullb0 irqmode 2 "irqmode: cannot change while the device is on"
-refused nullb0 kernel 6.1 "kernel: cannot change while the device is on"
-refused nullb0 power 0 "power: cannot change while the device is on"
-refused nullb0 plug_nsec 1 "plug_nsec: cannot change while the device is on"
+refused nullb0 size 128M "size: cannot change while the device is on*"
+refused nullb0 irqmode 2 "irqmode: cannot change while the device is on*"
+refused nullb0 kernel 6.1 "kernel: cannot change while the device is on*"
+refused nullb0 power 0 "power: cannot change while the device is on*"
+refused nullb0 plug_nsec 1 "plug_nsec: cannot change while the device is on*"
 refused nullb0 queue/max_hw_sectors_kb 64 "queue/max_hw_sectors_kb: read only"
 refused nullb0 nope 1 "nope: no such attribute"
 refused nullb0 nomerges 3 'queue/nomerges: "3": out of range, allowed: *'
@@ -210,7 +210,7 @@ done
 for _ in 1 2 3; do
 	each_value
 	refused nullb0 nomerges 3 'queue/nomerges: "3": out of range, *'
-	refused nullb0 irqmode 0 "irqmode: cannot change while the device is on"
+	refused nullb0 irqmode 0 "irqmode: cannot change while the device is on*"
 	ctl set nullb0 nr_requests 0
 	expect 0 "" ""
 done
