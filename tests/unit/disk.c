@@ -404,7 +404,6 @@ changes_what_is_live_while_it_is_on(void **state)
 	assert_int_equal(change(d, "nr_requests", "2049"), -EINVAL);
 	assert_int_equal(change(d, "iosched/fifo_batch", "3"), 0);
 	assert_int_equal(d->queue->conf.deadline.fifo_batch, 3);
-	assert_int_equal(change(d, "nr_requests", "0"), 0);
 	assert_int_equal(change(d, "scheduler", "none"), 0);
 	assert_null(d->queue->elevator);
 	assert_string_equal(get(d, "nr_requests"), "64");

@@ -33,6 +33,35 @@ long_zeroing_without_a_pause_ends(void **state)
 	daemon_stop(d);
 }
 
+static void
+a_lone_request_may_end_within_its_submission(void **state)
+{
+	/* each has writes, or trims, that come alone and end at once */
+	static const char *const devices[] = {
+		"a:memory_backed=1,discard=1,queue_mode=0,irqmode=0,kernel=5.4",
+		"a:memory_backed=1,discard=1,nomerges=2,irqmode=0,kernel=4.14",
+		"a:memory_backed=1,discard=1,irqmode=0,plug=each",
+		"a:memory_backed=1,discard=1,irqmode=0,scheduler=mq-deadline",
+	};
+	uint8_t data[4096], got[4096];
+
+	(void)state;
+	fill(data, sizeof(data), 7);
+	for (size_t i = 0; i < sizeof(devices) / sizeof(*devices); i++) {
+		struct daemon *d = daemon_start(devices[i], NULL);
+		struct wire *w = wire_open(d, "", false);
+
+		assert_int_equal(wire_write(w, data, 0, sizeof(data)), 0);
+		assert_int_equal(wire_read(w, got, 0, sizeof(got)), 0);
+		assert_memory_equal(data, got, sizeof(data));
+		assert_int_equal(wire_cmd(w, 0, CMD_TRIM, 0, 4096), 0);
+		assert_int_equal(wire_read(w, got, 0, sizeof(got)), 0);
+		assert_int_equal(got[0], 0);
+		wire_close(w);
+		daemon_stop(d);
+	}
+}
+
 /* One client wants all the tags all the time, another has one request. */
 static void
 beside_a_hog(const char *device)
@@ -198,6 +227,8 @@ main(void)
 		    one_that_wants_all_tags_gets_its_share),
 		CASE("N8", "descriptors run out again and again",
 		    descriptors_run_out_again_and_again),
+		CASE("N165", "a lone request ends within its submission",
+		    a_lone_request_may_end_within_its_submission),
 		CASE("N165", "an idle daemon sleeps", an_idle_daemon_sleeps),
 		CASE("N165", "control requests whose answers nobody reads",
 		    control_requests_that_nobody_reads),

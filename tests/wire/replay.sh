@@ -164,4 +164,12 @@ replay
 expect 2 "" "usage: *"
 replay --help
 expect 0 "usage: *Exit status: *" ""
+# a device that is busy for ages is not asked every 3 ms through all of them, and
+# what takes its time is not taken for lost
+printf 'fio version 3 iolog\n0 d add\n0 d open\n0 d write 0 1048576\n%s d write 0 4096\n' \
+	80000000000 >"$tmp/gap"
+replay --set irqmode=2 --set completion_nsec=3600s --set scheduler=mq-deadline \
+	--set hw_queue_depth=1 "$tmp/gap"
+counts "0 0 0" "10 0 2056" "0 0 0"
+
 exit 0
