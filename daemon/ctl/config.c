@@ -34,6 +34,20 @@ device_fini(struct device *d)
 }
 
 /* It must fit into a disk's name, an export's, and a section's. */
+/* "irqmode=2": somebody has forgotten the name. */
+static bool
+is_a_setting(const char *name)
+{
+	size_t len = strcspn(name, "=");
+	char attribute[DISK_NAME_LEN];
+
+	if (name[len] == '\0')
+		return false;
+	snprintf(attribute, sizeof(attribute), "%.*s", (int)len, name);
+	return attr_find(disk_attrs, attribute) != NULL ||
+	       strcmp(attribute, "nr_devices") == 0;
+}
+
 static int
 check_name(const char *name, char *err, size_t errlen)
 {
@@ -53,9 +67,9 @@ check_name(const char *name, char *err, size_t errlen)
 		    "\"%s\": bad name; allowed: UTF-8 without '/', ']', "
 		    "control characters, blanks at its ends",
 		    name);
-	if (strchr(name, '=') != NULL)
+	if (is_a_setting(name))
 		return refuse(err, errlen, -EINVAL,
-		    "\"%s\": a device's name has no '='; allowed: "
+		    "\"%s\": a setting, of which device? allowed: "
 		    "NAME:ATTRIBUTE=VALUE, as in nullb0:%s",
 		    name, name);
 	if (strcmp(name, "nullbd") == 0 || strcmp(name, "defaults") == 0)

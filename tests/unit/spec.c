@@ -87,6 +87,12 @@ names_the_device_and_what_is_wrong(void **state)
 	} bad[] = {
 		{ "", "a device without a name" },
 		{ ":size=1", "a device without a name" },
+		{ "irqmode=2",
+		    "\"irqmode=2\": a setting, of which device? allowed: "
+		    "NAME:ATTRIBUTE=VALUE, as in nullb0:irqmode=2" },
+		{ "nr_devices=4",
+		    "\"nr_devices=4\": a setting, of which device? allowed: "
+		    "NAME:ATTRIBUTE=VALUE, as in nullb0:nr_devices=4" },
 		{ "a:", "a: \"\": allowed: attribute=value" },
 		{ "b:size=1,", "b: \"\": allowed: attribute=value" },
 		{ "c:size=1,,ro=1", "c: \"\": allowed: attribute=value" },

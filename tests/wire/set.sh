@@ -156,9 +156,10 @@ becomes nullb0 scheduler mq-deadline
 ctl get nullb0 nr_requests
 expect 0 128 ""
 becomes nullb0 nr_requests 200
-refused nullb0 scheduler none \
-	"queue/nr_requests: 200: allowed: at most hw_queue_depth (64)"
-becomes nullb0 nr_requests 64
+ctl set nullb0 scheduler none # which begins with its own
+ctl get nullb0 nr_requests
+expect 0 64 ""
+ctl set nullb0 scheduler mq-deadline
 becomes nullb0 scheduler none
 
 # refusals
