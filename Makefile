@@ -10,7 +10,7 @@ VERSION := 0.1.0
 # What is needed, as Debian 12 names it.  `make deps` installs what is missing.
 DEPS_BUILD := gcc make pkg-config libc6-dev libev-dev libinih-dev libjansson-dev libbsd-dev
 DEPS_DEMO  := fio
-DEPS_CHECK := libcmocka-dev libnbd-dev libnbd-bin python3-libnbd fio nbd-client qemu-utils \
+DEPS_CHECK := valgrind strace libcmocka-dev libnbd-dev libnbd-bin python3-libnbd fio nbd-client qemu-utils \
 	      e2fsprogs blktrace clang-format clang-tidy cppcheck mandoc
 DEPS_BENCH := fio libnbd-dev nbdkit nbd-server qemu-utils strace
 

@@ -23,3 +23,11 @@ $(B)/bench/multipage: $(B)/obj/tests/bench/multipage.o $(B)/libupper.a $(B)/libn
 .PHONY: experiment-multipage
 experiment-multipage: $(B)/bench/multipage
 	@$(B)/bench/multipage
+
+# What a bio costs, for tests/wire/cost.sh to count.
+$(B)/bench/cost: $(B)/obj/tests/bench/cost.o $(B)/libnullb.a
+	@mkdir -p $(@D)
+	$(E) '  LD    $@'
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -lm
+
+tests: $(B)/bench/cost $(B)/bench/load
