@@ -17,7 +17,7 @@
 
 #include "base/log.h"
 
-#define READ_IOV 4
+#define READ_BUDGET (512u << 10) /* bytes of a connection, in a turn */
 
 void
 conn_mark(struct conn *c, enum conn_on list)
@@ -256,32 +256,57 @@ conn_retry(struct conn *c, uint64_t now)
 	return nbd_in_flight(c->session) > before;
 }
 
-void
-conn_read(struct conn *c, uint64_t now)
+static size_t
+iov_bytes(const struct iovec *iov, int nr)
 {
-	struct iovec iov[READ_IOV];
+	size_t bytes = 0;
+
+	while (nr-- > 0)
+		bytes += iov[nr].iov_len;
+	return bytes;
+}
+
+/* Returns the bytes that came when there may be more of them at once, or 0. */
+static size_t
+read_once(struct conn *c, uint64_t now)
+{
+	struct iovec iov[MAX_IOV];
 	struct msghdr msg = { .msg_iov = iov };
-	int nr = c->broken ? 0 : nbd_want(c->session, iov, READ_IOV);
+	int nr = c->broken ? 0 : nbd_want(c->session, iov, MAX_IOV);
 	ssize_t n;
 
 	if (nr == 0) {
 		ev_io_stop(c->loop->ev, &c->rd);
-		return;
+		return 0;
 	}
 	msg.msg_iovlen = (size_t)nr;
 	n = recvmsg(c->fd, &msg, MSG_DONTWAIT);
 	if (n < 0 && errno != EAGAIN && errno != EINTR) {
 		log_debug("conn %u: %s", c->id, strerror(errno));
 		conn_abort(c, now);
-		return;
+		return 0;
 	}
 	if (n == 0) { /* fio never says DISC: no fault, no noise */
 		ev_io_stop(c->loop->ev, &c->rd);
 		nbd_eof(c->session, now);
 	} else if (nbd_got(c->session, n > 0 ? (size_t)n : 0, now) != 0) {
 		fail(c, now);
-		return;
+		return 0;
 	}
+	return n > 0 && (size_t)n == iov_bytes(iov, nr) ? (size_t)n : 0;
+}
+
+void
+conn_read(struct conn *c, uint64_t now)
+{
+	size_t budget = READ_BUDGET, n;
+
+	do {
+		n = read_once(c, now);
+		budget -= n < budget ? n : budget;
+	} while (n > 0 && budget > 0);
+	if (c->broken)
+		return;
 	follow(c);
 	conn_mark(c, CONN_DIRTY); /* what it listens for may have changed */
 }

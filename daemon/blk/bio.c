@@ -32,6 +32,7 @@ bio_init(struct bio *bio, enum req_op op, uint64_t pos, struct bvec *bv,
 	bio->iov = NULL;
 	bio->nr_iov = 0;
 	bio->unpin = NULL;
+	bio->pages = NULL;
 	bio->error = 0;
 	bio->mail_error = 0;
 	bio->remaining = 1;
@@ -102,6 +103,26 @@ pages_span(unsigned order, uint64_t pages)
 	return (runs << (order + 1)) << PAGE_SHIFT;
 }
 
+/* Each in a bvec of its own, as far as the table goes. */
+static uint64_t
+add_pages(struct bio *bio, uint64_t phys, char *base, uint64_t len)
+{
+	struct bvec *bv = bio->bv + bio->nr_bv, *end = bio->bv + bio->max_bv;
+	uint64_t done, step;
+
+	assert(len <= UINT32_MAX - bio->bytes);
+	for (done = 0; done < len && bv < end; done += step, bv++) {
+		step = len - done < PAGE_SIZE ? len - done : PAGE_SIZE;
+		bv->phys = phys;
+		bv->base = base != NULL ? base + done : NULL;
+		bv->len = (uint32_t)step;
+		phys += 2 * PAGE_SIZE; /* pages_phys() */
+	}
+	bio->nr_bv = (unsigned)(bv - bio->bv);
+	bio->bytes += done;
+	return done;
+}
+
 uint64_t
 bio_add_payload(struct bio *bio, bool multipage, uint64_t phys, unsigned order,
     uint64_t first_page, char *base, uint64_t len)
@@ -109,6 +130,9 @@ bio_add_payload(struct bio *bio, bool multipage, uint64_t phys, unsigned order,
 	uint64_t done = 0, page = first_page, step;
 	uint64_t pages = multipage ? 1u << order : 1;
 
+	/* pages that are never adjacent, as most are: no need to look */
+	if (order == 0)
+		return add_pages(bio, pages_phys(phys, 0, page), base, len);
 	while (done < len) {
 		step = (pages - (page & (pages - 1))) << PAGE_SHIFT;
 		if (step > len - done)
@@ -190,6 +214,8 @@ bio_split(struct bio *bio, uint64_t bytes, struct cpu *cpu)
 	piece->bytes = bytes;
 	piece->nr_bv = bio->nr_bv;
 	piece->skip = bio->skip;
+	piece->pages = bio->pages;
+	piece->first_page = bio->first_page;
 	piece->parent = bio;
 	STAILQ_INSERT_TAIL(&bio->pieces, piece, link_piece);
 	bio->remaining++;

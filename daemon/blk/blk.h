@@ -171,8 +171,7 @@ const struct profile *profile_find(const char *name);
 /* A piece of data, contiguous in (synthetic) physical memory. */
 struct bvec {
 	uint64_t phys; /* decides what is contiguous */
-	char *
-	    base; /* real memory; NULL: a read that takes what the driver has */
+	char *base;    /* real memory; NULL: the bio says where the data is */
 	uint32_t len;
 };
 
@@ -208,6 +207,15 @@ struct bio {
 	struct iovec *iov;
 	unsigned nr_iov;
 	void (*unpin)(struct bio *bio, struct cpu *cpu);
+
+	/*
+	 * A write whose bvecs have no memory: its data lies in pages of the
+	 * driver's (lend_pages) as it will on the device, whose page
+	 * first_page + i gets what is in pages[i].  The driver sets the entries
+	 * of those that it keeps to NULL.  NULL: the bvecs have memory.
+	 */
+	void **pages;
+	uint64_t first_page;
 
 	int error;          /* 0 or -errno: the first of its pieces' */
 	int mail_error;     /* cpu_post_bio(): what it is to end with */
@@ -395,6 +403,15 @@ struct queue_ops {
 	int (*queue_rq)(struct request *rq, struct cpu *cpu, uint64_t now);
 	/* The last of a batch has been queued; may be NULL. */
 	void (*commit)(struct hctx *hctx, struct cpu *cpu, uint64_t now);
+	/*
+	 * Memory for the data of writes, in pages that it may then keep instead
+	 * of copying them (bio->pages): how many of `nr` it has.  And those it
+	 * has not kept, whose entries are not NULL.  Both or none are NULL.
+	 */
+	unsigned (*lend_pages)(
+	    struct queue *q, struct cpu *cpu, void **page, unsigned nr);
+	void (*return_pages)(
+	    struct queue *q, struct cpu *cpu, void *const *page, unsigned nr);
 	/*
 	 * This one is next in a batch: have its memory on the way while the
 	 * one before is served.  May be NULL.

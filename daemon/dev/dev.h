@@ -41,8 +41,38 @@ enum {                        /* flags of page_alloc() */
 void *page_alloc(struct page_pool *p, struct cpu *cpu, unsigned flags);
 /* Give a page back at once: nobody else can see it. */
 void page_free(struct page_pool *p, struct cpu *cpu, void *page);
-/* Give a page back: it is used again once no cpu can see it any more. */
-void page_retire(struct page_pool *p, struct cpu *cpu, void *page);
+/*
+ * Give pages back, all of which are unlinked by now: they are used again once
+ * no cpu can see them any more.  Their meta words must not be 0: that is how
+ * clean pages are known.
+ */
+void page_retire(
+    struct page_pool *p, struct cpu *cpu, void *const *page, unsigned nr);
+
+/* The page that this lies in: of a link, its node. */
+static inline void *
+page_of(const volatile void *p)
+{
+	return (void *)((uintptr_t)p & ~(uintptr_t)(PAGE_SIZE - 1));
+}
+
+/*
+ * Pages that are not in use yet, contents unknown, to receive data into: the
+ * limit does not count them.  Returns how many of `nr` there are: fewer, and
+ * page[] beyond is not set, when out of memory.  A page becomes one in use by
+ * page_charge(), and by setting its meta word.
+ */
+unsigned
+page_borrow(struct page_pool *p, struct cpu *cpu, void **page, unsigned nr);
+/*
+ * Give them back, but those that are in use by now: their entry is NULL.  The
+ * low bits of an entry do not matter: they are those of whoever has them.
+ */
+void page_return(
+    struct page_pool *p, struct cpu *cpu, void *const *page, unsigned nr);
+/* Count pages as in use; false: the limit refuses them all. */
+bool page_charge(struct page_pool *p, unsigned nr, unsigned flags);
+void page_uncharge(struct page_pool *p, unsigned nr);
 page_meta_t *page_meta(const void *page);
 
 /*
@@ -87,6 +117,15 @@ void store_free(struct store *s, struct cpu *cpu);
  */
 int store_write(struct store *s, struct cpu *cpu, uint64_t pos,
     const char *data, uint64_t len);
+/*
+ * The same with data in borrowed pages, as those of the store lie: page[i]
+ * holds, at its place in there, what goes to page pos / 4096 + i.  Those that
+ * are written whole, by this call or by several for their parts (which may be
+ * at once), become the store's and their entries NULL; the low bits of the
+ * other entries change.  It is so for a prefix when memory is refused.
+ */
+int store_write_pages(
+    struct store *s, struct cpu *cpu, uint64_t pos, void **page, uint64_t len);
 void store_read(
     struct store *s, struct cpu *cpu, uint64_t pos, char *data, uint64_t len);
 

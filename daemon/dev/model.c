@@ -189,6 +189,10 @@ write_bio(struct disk *d, const struct bio *bio, struct cpu *cpu)
 
 	if (d->store == NULL)
 		return 0;
+	if (bio->pages != NULL)
+		return store_write_pages(d->store, cpu, bio->pos,
+		    bio->pages + ((bio->pos >> PAGE_SHIFT) - bio->first_page),
+		    bio->bytes);
 	while (ret == 0 && bio_next_bvec(bio, &it, &bv)) {
 		ret = store_write(d->store, cpu, pos, bv.base, bv.len);
 		pos += bv.len;
@@ -293,12 +297,33 @@ static void
 disk_prepare(const struct request *rq)
 {
 	const struct disk *d = rq->hctx->queue->driver;
+	const struct bio *bio = STAILQ_FIRST(&rq->bios);
 
-	if (d->store != NULL && rq->bytes > 0)
+	if (d->store != NULL && rq->bytes > 0 && bio->pages == NULL)
 		store_prefetch(d->store, rq->pos);
 }
 
+/* A disk without memory keeps nothing. */
+static unsigned
+disk_lend_pages(struct queue *q, struct cpu *cpu, void **page, unsigned nr)
+{
+	const struct disk *d = q->driver;
+
+	return d->store != NULL ? page_borrow(d->pool, cpu, page, nr) : 0;
+}
+
+static void
+disk_return_pages(
+    struct queue *q, struct cpu *cpu, void *const *page, unsigned nr)
+{
+	const struct disk *d = q->driver;
+
+	page_return(d->pool, cpu, page, nr);
+}
+
 const struct queue_ops disk_queue_ops = {
+	.lend_pages = disk_lend_pages,
+	.return_pages = disk_return_pages,
 	.queue_rq = disk_queue_rq,
 	.prepare = disk_prepare,
 };

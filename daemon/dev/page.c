@@ -11,11 +11,13 @@
  * and take this way:
  *
  *	slab -> hand (of a cpu) -> in use -> retired -> slab
- *	              lock                     lock
+ *	  lock   ^                             |   lock
+ *	         '-----------------------------'
  *
  * A cpu's hand is refilled with the lowest free pages of a slab, lowest on
  * top, so that what is written together lies together.  The lock is taken
- * once for BATCH pages.
+ * once for BATCH pages.  What the cpu itself has retired comes back into its
+ * hand, as far as there is room: who writes data over and over takes no lock.
  *
  * The limit counts the pages in use.  Retired ones are not: whoever gives
  * pages up at the limit may take as many at once, though nobody can have the
@@ -42,14 +44,17 @@
 
 #define BATCH       64u         /* pages moved under one lock */
 #define MAX_RECLAIM (4 * BATCH) /* the same, where there is a backlog */
+#define HAND_PAGES  1024u       /* of a cpu: those of four writes of 1 MiB */
+#define RING_PAGES  1024u       /* retired by it; a power of two */
 
 /* What is kept though it could go back to the system. */
-#define MAX_DIRTY 1024u /* free pages of the pool */
-#define TRIM_STEP 64u   /* pages freed in a slab before we look again */
-#define MIN_RUN   8u    /* free pages in a row: a madvise() takes 6 us */
-#define MAX_EMPTY 2u    /* slabs */
+#define MAX_DIRTY      1024u /* free pages of the pool, and as many again */
+#define USED_PER_DIRTY 64u   /* as this part of those in use */
+#define TRIM_STEP      64u   /* pages freed in a slab before we look again */
+#define MIN_RUN        8u    /* free pages in a row: a madvise() takes 6 us */
+#define MAX_EMPTY      2u    /* slabs */
 
-/* The meta word of a page that is free and not clean. */
+/* The meta word of a page in a slab that is free and not clean. */
 #define DIRTY 1u
 
 struct slab {
@@ -72,11 +77,20 @@ struct retired {
 	unsigned nr;
 };
 
+/* Those of a cpu, oldest first: a ring, for links and stamps are far away. */
+struct ring {
+	unsigned first, nr;
+	struct {
+		void *page;
+		uint64_t stamp;
+	} entry[RING_PAGES];
+};
+
 /* What a cpu keeps. */
 struct hand {
 	_Alignas(64) unsigned nr;
-	void *page[2 * BATCH]; /* free */
-	struct retired retired;
+	void *page[HAND_PAGES]; /* free */
+	struct ring retired;
 };
 
 struct page_pool {
@@ -160,17 +174,29 @@ retired_take(struct retired *list, uint64_t safe)
 
 /* All of `from` goes behind `to`. */
 static void
-retired_join(struct retired *to, struct retired *from)
+retired_join(struct retired *to, struct ring *from)
 {
-	if (from->first == NULL)
-		return;
-	if (to->first == NULL)
-		to->first = from->first;
-	else
-		slab_of(to->last)->next[slab_index(to->last)] = from->first;
-	to->last = from->last;
-	to->nr += from->nr;
-	*from = (struct retired){};
+	unsigned i;
+	void *page;
+
+	for (; from->nr > 0; from->nr--) {
+		i = from->first++ % RING_PAGES;
+		page = from->entry[i].page;
+		slab_of(page)->stamp[slab_index(page)] = from->entry[i].stamp;
+		retired_add(to, page);
+	}
+}
+
+/* How many, from the oldest on, have a stamp below `safe`? */
+static unsigned
+ring_safe(const struct ring *r, uint64_t safe)
+{
+	unsigned nr = 0;
+
+	while (
+	    nr < r->nr && r->entry[(r->first + nr) % RING_PAGES].stamp < safe)
+		nr++;
+	return nr;
 }
 
 /* ---------------------------------------------------------------- slabs */
@@ -303,7 +329,8 @@ slab_put(struct page_pool *p, void *page)
 	slab->nr_free++;
 	slab->nr_dirty++;
 	p->nr_dirty++;
-	if (slab->nr_dirty >= slab->trim_at && p->nr_dirty > MAX_DIRTY)
+	if (slab->nr_dirty >= slab->trim_at &&
+	    p->nr_dirty > MAX_DIRTY + p->used / USED_PER_DIRTY)
 		slab_trim(p, slab);
 	if (slab->nr_free == SLAB_USABLE)
 		slab_emptied(p, slab);
@@ -354,6 +381,25 @@ page_pool_free(struct page_pool *p)
 	free(p);
 }
 
+/* Its own retired pages that are safe by now, into the hand; lowest on top. */
+static void
+hand_reuse(struct page_pool *p, struct hand *hand)
+{
+	struct ring *r = &hand->retired;
+	unsigned nr, i;
+
+	if (r->nr == 0)
+		return;
+	nr = ring_safe(r, epoch_safe(p->epoch));
+	if (nr > HAND_PAGES - hand->nr)
+		nr = HAND_PAGES - hand->nr;
+	for (i = nr; i > 0; i--)
+		hand->page[hand->nr++] =
+		    r->entry[(r->first + i - 1) % RING_PAGES].page;
+	r->first += nr;
+	r->nr -= nr;
+}
+
 /* Retired pages that are safe by now go home.  Returns how many. */
 static unsigned
 reclaim(struct page_pool *p, struct hand *hand)
@@ -381,6 +427,9 @@ page_pool_idle(struct page_pool *p, struct cpu *cpu)
 {
 	struct hand *hand = &p->hand[cpu->id];
 
+	if (hand->retired.nr == 0 && p->nr_retired == 0)
+		return false;
+	hand_reuse(p, hand);
 	if (hand->retired.nr == 0 && p->nr_retired == 0)
 		return false;
 	return reclaim(p, hand) == MAX_RECLAIM;
@@ -431,37 +480,90 @@ refill(struct page_pool *p, struct hand *hand)
 	return true;
 }
 
-/* Count one page more, if the limit allows. */
-static bool
-charge(struct page_pool *p, unsigned flags)
+bool
+page_charge(struct page_pool *p, unsigned nr, unsigned flags)
 {
-	if (atomic_fetch_add(&p->used, 1) < p->max_pages ||
+	if (atomic_fetch_add(&p->used, nr) + nr <= p->max_pages ||
 	    (flags & PAGE_EXEMPT))
 		return true;
-	atomic_fetch_sub(&p->used, 1);
+	page_uncharge(p, nr);
 	return false;
+}
+
+void
+page_uncharge(struct page_pool *p, unsigned nr)
+{
+	atomic_fetch_sub(&p->used, nr);
+}
+
+/* The top of the hand; NULL when out of memory. */
+static void *
+hand_take(struct page_pool *p, struct hand *hand)
+{
+	/* rather than more memory, what may come home by now */
+	if (hand->nr == 0)
+		hand_reuse(p, hand);
+	if (hand->nr == 0 && p->nr_retired >= BATCH)
+		reclaim(p, hand);
+	if (hand->nr == 0 && !refill(p, hand))
+		return NULL;
+	return hand->page[--hand->nr];
+}
+
+/* A page that nobody else can see. */
+static void
+hand_put(struct page_pool *p, struct hand *hand, void *page)
+{
+	if (hand->nr == HAND_PAGES) {
+		pthread_mutex_lock(&p->lock);
+		while (hand->nr > HAND_PAGES - BATCH)
+			slab_put(p, hand->page[--hand->nr]);
+		pthread_mutex_unlock(&p->lock);
+	}
+	atomic_store_explicit(page_meta(page), DIRTY, memory_order_relaxed);
+	hand->page[hand->nr++] = page;
+}
+
+unsigned
+page_borrow(struct page_pool *p, struct cpu *cpu, void **page, unsigned nr)
+{
+	struct hand *hand = &p->hand[cpu->id];
+	unsigned i;
+
+	for (i = 0; i < nr; i++) {
+		page[i] =
+		    hand->nr > 0 ? hand->page[--hand->nr] : hand_take(p, hand);
+		if (page[i] == NULL)
+			break;
+	}
+	return i;
+}
+
+void
+page_return(
+    struct page_pool *p, struct cpu *cpu, void *const *page, unsigned nr)
+{
+	/* backwards: the lowest on top again */
+	while (nr-- > 0)
+		if (page[nr] != NULL)
+			hand_put(p, &p->hand[cpu->id], page_of(page[nr]));
 }
 
 void *
 page_alloc(struct page_pool *p, struct cpu *cpu, unsigned flags)
 {
-	struct hand *hand = &p->hand[cpu->id];
 	page_meta_t *meta;
 	void *page;
 
-	if (!charge(p, flags))
+	if (!page_charge(p, 1, flags))
 		return NULL;
-	/* rather than more memory, what may come home by now */
-	if (hand->nr == 0 && p->nr_retired >= BATCH)
-		reclaim(p, hand);
-	if (hand->nr == 0 && !refill(p, hand)) {
-		atomic_fetch_sub(&p->used, 1);
+	page = hand_take(p, &p->hand[cpu->id]);
+	if (page == NULL) {
+		page_uncharge(p, 1);
 		return NULL;
 	}
-
-	page = hand->page[--hand->nr];
 	meta = page_meta(page);
-	if ((flags & PAGE_ZEROED) && *meta == DIRTY)
+	if ((flags & PAGE_ZEROED) && *meta != 0)
 		memset(page, 0, PAGE_SIZE);
 	atomic_store_explicit(meta, 0, memory_order_relaxed);
 	return page;
@@ -470,29 +572,28 @@ page_alloc(struct page_pool *p, struct cpu *cpu, unsigned flags)
 void
 page_free(struct page_pool *p, struct cpu *cpu, void *page)
 {
-	struct hand *hand = &p->hand[cpu->id];
-
-	atomic_fetch_sub(&p->used, 1);
-	if (hand->nr == 2 * BATCH) {
-		pthread_mutex_lock(&p->lock);
-		while (hand->nr > BATCH)
-			slab_put(p, hand->page[--hand->nr]);
-		pthread_mutex_unlock(&p->lock);
-	}
-	atomic_store_explicit(page_meta(page), DIRTY, memory_order_relaxed);
-	hand->page[hand->nr++] = page;
+	page_uncharge(p, 1);
+	hand_put(p, &p->hand[cpu->id], page);
 }
 
 void
-page_retire(struct page_pool *p, struct cpu *cpu, void *page)
+page_retire(
+    struct page_pool *p, struct cpu *cpu, void *const *page, unsigned nr)
 {
 	struct hand *hand = &p->hand[cpu->id];
+	uint64_t stamp = epoch_retire(p->epoch);
+	struct ring *r = &hand->retired;
+	unsigned i, at;
 
-	atomic_fetch_sub(&p->used, 1);
-	slab_of(page)->stamp[slab_index(page)] = epoch_retire(p->epoch);
-	retired_add(&hand->retired, page);
-	if (hand->retired.nr >= BATCH)
-		reclaim(p, hand);
+	page_uncharge(p, nr);
+	for (i = 0; i < nr; i++) {
+		assert(*page_meta(page[i]) != 0);
+		if (r->nr == RING_PAGES)
+			reclaim(p, hand);
+		at = (r->first + r->nr++) % RING_PAGES;
+		r->entry[at].page = page[i];
+		r->entry[at].stamp = stamp;
+	}
 }
 
 uint64_t

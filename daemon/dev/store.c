@@ -57,6 +57,8 @@
 #define VALID_SHIFT 23
 #define DEAD        0x80000000u
 
+#define ALL_SECTORS 0xffu /* of a borrowed page: the bits of its address */
+
 #define MAX_SHOWN (PINS - STORE_MAX_CPUS) /* the rest: who replaces */
 #define MAX_SPIN  100u /* rounds before others get the processor */
 
@@ -92,6 +94,7 @@ struct change {
 	unsigned offset;
 	unsigned len;
 	const char *data; /* NULL: zeros */
+	char *lent;       /* the data's page; may take the place of the other */
 	uint32_t set;     /* valid bits */
 	uint32_t clear;
 };
@@ -156,13 +159,6 @@ node_link(void *node, uint64_t index, unsigned level)
 {
 	return &((struct node *)node)
 		    ->link[index >> level * NODE_SHIFT & (NODE_LINKS - 1)];
-}
-
-/* The page that this lies in: of a link, its node. */
-static void *
-page_of(const volatile void *p)
-{
-	return (void *)((uintptr_t)p & ~(uintptr_t)(PAGE_SIZE - 1));
 }
 
 /* The page, or NULL and where the way ends. */
@@ -247,7 +243,7 @@ node_unlink(
 		path->link[level + 1], &expected, NULL))
 		return;
 	atomic_fetch_sub(&s->nr_pages, 1);
-	page_retire(s->pool, cpu, node);
+	page_retire(s->pool, cpu, &node, 1);
 	node_put(s, cpu, path, level + 1);
 }
 
@@ -316,7 +312,7 @@ page_unpin(struct page_pool *pool, struct cpu *cpu, void *page)
 	uint32_t old = atomic_fetch_sub(page_meta(page), PIN);
 
 	if ((old & DEAD) && (old & PINS) == PIN)
-		page_retire(pool, cpu, page);
+		page_retire(pool, cpu, &page, 1);
 }
 
 /* It was unlinked: the store has done with it.  True: nobody has it pinned. */
@@ -342,7 +338,7 @@ page_replace(struct store *s, struct cpu *cpu, const struct path *path,
 	if (new == NULL)
 		node_put(s, cpu, path, 0);
 	if (page_kill(s, page))
-		page_retire(s->pool, cpu, page);
+		page_retire(s->pool, cpu, &page, 1);
 	return true;
 }
 
@@ -425,7 +421,50 @@ change_in_place(struct store *s, struct cpu *cpu, const struct path *path,
 	page_leave(s, cpu, page, c->clear != 0);
 }
 
-/* The page is pinned, or was (or is in the hands of other writers). */
+/*
+ * What a page becomes by a change, in another page.  NULL: out of memory; the
+ * limits let it pass: else a full disk could not be written over while it is
+ * read.  What is pinned is bounded elsewhere.
+ */
+static char *
+changed_page(
+    struct store *s, struct cpu *cpu, const char *page, const struct change *c)
+{
+	unsigned end = c->offset + c->len;
+	char *new;
+
+	if (c->lent != NULL) {
+		atomic_fetch_add(&s->nr_pages, 1);
+		page_charge(s->pool, 1, PAGE_EXEMPT);
+		move_data(c->lent, page, c->offset);
+		move_data(c->lent + end, page + end, PAGE_SIZE - end);
+		return c->lent;
+	}
+	new = take_page(s, cpu, PAGE_EXEMPT);
+	if (new == NULL)
+		return NULL;
+	move_data(new, page, PAGE_SIZE);
+	move_data(new + c->offset, c->data, c->len);
+	return new;
+}
+
+/* It was not needed. */
+static void
+give_changed(
+    struct store *s, struct cpu *cpu, char *new, const struct change *c)
+{
+	if (c->lent == NULL) {
+		give_page(s, cpu, new);
+		return;
+	}
+	atomic_fetch_sub(&s->nr_pages, 1);
+	page_uncharge(s->pool, 1);
+}
+
+/*
+ * Replace the page: it is pinned, or was (or is in the hands of other
+ * writers); or the change brings a page.
+ */
 static int
 change_copy(struct store *s, struct cpu *cpu, const struct path *path,
     char *page, const struct change *c)
@@ -444,25 +483,18 @@ change_copy(struct store *s, struct cpu *cpu, const struct path *path,
 
 	meta = ((meta | c->set) & ~c->clear) & VALID;
 	if (meta != 0) {
-		/*
-		 * The limits let it pass: else a full disk could not be
-		 * written over while it is read.  What is pinned is bounded
-		 * elsewhere.
-		 */
-		new = take_page(s, cpu, PAGE_EXEMPT);
+		new = changed_page(s, cpu, page, c);
 		if (new == NULL) {
 			err = -ENOSPC;
 			goto out;
 		}
-		move_data(new, page, PAGE_SIZE);
-		move_data(new + c->offset, c->data, c->len);
 		atomic_init(page_meta(new), meta);
 	}
 	if (page_replace(s, cpu, path, page, new)) {
 		count_valid(s, meta, 0);
 		err = 0;
 	} else if (new != NULL) {
-		give_page(s, cpu, new);
+		give_changed(s, cpu, new, c);
 	}
 out:
 	page_unpin(s->pool, cpu, page);
@@ -489,6 +521,118 @@ change_page(struct store *s, struct cpu *cpu, const struct change *c)
 		}
 	} while (err == -EAGAIN);
 	return err;
+}
+
+/* ------------------------------------------------------------- adopting */
+
+#define MAX_GONE 64u
+
+/* What became of pages that others took the places of. */
+struct adoption {
+	struct path path; /* to the last one */
+	unsigned nr;      /* so many did */
+	int more_valid;
+	void *gone[MAX_GONE]; /* to be retired together */
+	unsigned nr_gone;
+};
+
+static void
+adoption_begin(struct adoption *a)
+{
+	a->path.level = UINT32_MAX; /* to nowhere */
+	a->nr = a->nr_gone = 0;
+	a->more_valid = 0;
+}
+
+/* Account for it: the costs are those of a few atomic adds for all. */
+static void
+adoption_settle(struct store *s, struct cpu *cpu, struct adoption *a)
+{
+	/* the limits let it pass, as they do in change_copy() */
+	if (a->nr > 0)
+		page_charge(s->pool, a->nr, PAGE_EXEMPT);
+	if (a->nr_gone > 0)
+		page_retire(s->pool, cpu, a->gone, a->nr_gone);
+	if (a->more_valid != 0)
+		atomic_fetch_add_explicit(
+		    &s->nr_valid, a->more_valid, memory_order_relaxed);
+	a->nr = a->nr_gone = 0;
+	a->more_valid = 0;
+}
+
+/* find(), from the place of the page before. */
+static void *
+adoption_find(struct store *s, struct adoption *a, uint64_t index)
+{
+	struct path *p = &a->path;
+	void *page;
+
+	if (p->level == 0 && s->height > 0 && p->index + 1 == index &&
+	    index % NODE_LINKS != 0) {
+		p->index = index;
+		page = atomic_load(++p->link[0]);
+		if (page != NULL)
+			return page;
+	}
+	return find(s, index, p);
+}
+
+/* There was no page: 0, -ENOSPC or -EAGAIN. */
+static int
+adopt_in_hole(struct store *s, struct cpu *cpu, struct path *path, void *page)
+{
+	int err = -ENOSPC;
+
+	if (atomic_fetch_add(&s->nr_pages, 1) >= s->max_pages)
+		goto fail_store;
+	if (!page_charge(s->pool, 1, 0))
+		goto fail_store;
+	err = link_page(s, cpu, path, page);
+	if (err == 0) {
+		count_valid(s, VALID, 0);
+		return 0;
+	}
+	page_uncharge(s->pool, 1);
+fail_store:
+	atomic_fetch_sub(&s->nr_pages, 1);
+	return err;
+}
+
+/*
+ * A borrowed page that holds all of its data becomes page `index`: 0 or
+ * -ENOSPC.  Writers of the page that it replaces found that one before, so
+ * what they do counts as done before; pins keep it, as they do.
+ */
+static int
+adopt_page(struct store *s, struct cpu *cpu, struct adoption *a, uint64_t index,
+    void *page)
+{
+	uint32_t meta;
+	void *old;
+	int err = -EAGAIN;
+
+	atomic_store_explicit(page_meta(page), VALID, memory_order_relaxed);
+	old = adoption_find(s, a, index);
+	while (err == -EAGAIN) {
+		if (old == NULL) {
+			err = adopt_in_hole(s, cpu, &a->path, page);
+			if (err != -EAGAIN)
+				return err;
+		} else if (atomic_compare_exchange_strong(
+			       a->path.link[0], &old, page)) {
+			break;
+		}
+		old = find(s, index, &a->path);
+	}
+	meta = atomic_fetch_or(page_meta(old), DEAD); /* as page_kill() */
+	if ((meta & VALID) != VALID)
+		a->more_valid += __builtin_popcount(VALID & ~meta);
+	a->nr++;
+	if ((meta & PINS) == 0)
+		a->gone[a->nr_gone++] = old;
+	if (a->nr_gone == MAX_GONE)
+		adoption_settle(s, cpu, a);
+	return 0;
 }
 
 /* --------------------------------------------------------------- ranges */
@@ -520,6 +664,15 @@ valid_bits(uint64_t from, uint64_t to)
 		return 0;
 	return ((1u << to / SECTOR_SIZE) - (1u << from / SECTOR_SIZE))
 	       << VALID_SHIFT;
+}
+
+/* In the low bits of a borrowed page's address. */
+static uintptr_t
+sectors_covered(unsigned offset, unsigned len)
+{
+	return valid_bits(round_up(offset, SECTOR_SIZE),
+		   round_down(offset + len, SECTOR_SIZE)) >>
+	       VALID_SHIFT;
 }
 
 /* Of the blocks that have a byte in the range. */
@@ -580,6 +733,66 @@ store_write(struct store *s, struct cpu *cpu, uint64_t pos, const char *data,
     uint64_t len)
 {
 	return change_range(s, cpu, pos, data, len);
+}
+
+/*
+ * A part of a page.  Where a write is split within a page, the page comes in
+ * parts: with the last one it may take its place, like those that are written
+ * whole.  Else the store's pages, which lay side by side as the borrowed ones
+ * do, would scatter.  The low bits of the entry say which sectors were
+ * written; parts may be written at once, by different cpus.
+ */
+static int
+write_part(struct store *s, struct cpu *cpu, struct change *c, void **entry)
+{
+	uintptr_t *bits = (uintptr_t *)entry;
+	uintptr_t old = __atomic_load_n(bits, __ATOMIC_ACQUIRE);
+	uintptr_t part = sectors_covered(c->offset, c->len);
+	char *lent = page_of((void *)old), *page;
+	struct path path;
+	int err;
+
+	c->data = lent + c->offset;
+	page = find(s, c->index, &path);
+	if (page != NULL && ((old | part) & ALL_SECTORS) == ALL_SECTORS) {
+		c->lent = lent;
+		err = change_copy(s, cpu, &path, page, c);
+		if (err == 0)
+			*entry = NULL;
+		if (err != -EAGAIN)
+			return err;
+		c->lent = NULL;
+	}
+	err = change_page(s, cpu, c);
+	if (err == 0)
+		__atomic_fetch_or(bits, part, __ATOMIC_RELEASE);
+	return err;
+}
+
+int
+store_write_pages(
+    struct store *s, struct cpu *cpu, uint64_t pos, void **page, uint64_t len)
+{
+	uint64_t end = pos + len;
+	struct adoption a;
+	struct change c;
+	int err = 0;
+
+	assert_range(s, pos, len);
+	adoption_begin(&a);
+	for (; err == 0 && pos < end; pos += c.len, page++) {
+		c = first_change(pos, end);
+		if (c.len == PAGE_SIZE) {
+			err = adopt_page(s, cpu, &a, c.index, *page);
+			if (err == 0)
+				*page = NULL;
+		} else {
+			c.set = blocks_touched(s, c.offset, c.len);
+			err = write_part(s, cpu, &c, page);
+		}
+	}
+	adoption_settle(s, cpu, &a);
+	return err;
 }
 
 int

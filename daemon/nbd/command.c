@@ -6,13 +6,15 @@
  *	|-- header 28 --|------ payload of a write ------|-- header ...
  *
  * A payload stays where it was received: in the chunk, or, when it is large
- * and not wholly there, in a chunk of its own.  Whatever is wrong with a
+ * and not wholly there, in pages that the driver lends, which may become the
+ * device's, or else in a chunk of its own.  Whatever is wrong with a
  * request, its payload is skipped, so that the next one is found (N111).
  */
 #include "nbd/session.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <stdlib.h>
 
 /* -------------------------------------------------------------- commands */
 
@@ -30,6 +32,112 @@ part_free(struct nbd_session *s, struct part *p)
 	pool_put(s->pool, POOL_PART, p);
 }
 
+/*
+ * Memory of the driver's for all of the payload; it may have none, or not
+ * enough.
+ */
+static void
+lent_get(struct command *c)
+{
+	struct nbd_session *s = c->session;
+	struct queue *q = s->export->queue;
+	uint64_t first = c->offset >> PAGE_SHIFT;
+	uint64_t last = (c->offset + c->length - 1) >> PAGE_SHIFT;
+	unsigned max = (unsigned)(last - first + 1), nr;
+	struct lent *lent;
+
+	if (q->ops->lend_pages == NULL)
+		return;
+	lent = malloc(sizeof(*lent) + max * sizeof(lent->page[0]));
+	if (lent == NULL)
+		return;
+	nr = q->ops->lend_pages(q, s->cpu, lent->page, max);
+	if (nr < max) {
+		q->ops->return_pages(q, s->cpu, lent->page, nr);
+		free(lent);
+		return;
+	}
+	lent->nr = nr;
+	c->lent = lent;
+	c->held = (size_t)nr << PAGE_SHIFT;
+	s->held += c->held;
+}
+
+/* c->held is the caller's. */
+static void
+lent_put(struct command *c)
+{
+	struct queue *q = c->session->export->queue;
+
+	if (c->lent == NULL)
+		return;
+	q->ops->return_pages(q, c->session->cpu, c->lent->page, c->lent->nr);
+	free(c->lent);
+}
+
+/* Where byte `done` of the payload goes, and *room up to the page's end. */
+static char *
+lent_at(const struct command *c, uint32_t done, size_t *room)
+{
+	uint64_t at = c->offset % PAGE_SIZE + done;
+
+	*room = PAGE_SIZE - at % PAGE_SIZE;
+	if (*room > c->length - done)
+		*room = c->length - done;
+	return (char *)c->lent->page[at >> PAGE_SHIFT] + at % PAGE_SIZE;
+}
+
+unsigned
+command_want(
+    const struct command *c, uint32_t done, struct iovec *iov, unsigned max)
+{
+	uint64_t at = c->offset % PAGE_SIZE + done;
+	uint64_t left = c->length - done;
+	size_t off = at % PAGE_SIZE, room;
+	struct iovec *last = iov;
+	char *end = NULL, *page;
+	void **next;
+
+	if (c->lent == NULL) {
+		*iov = (struct iovec){ c->chunk->data + done, left };
+		return 1;
+	}
+	next = &c->lent->page[at >> PAGE_SHIFT];
+	for (; left > 0; left -= room, off = 0) {
+		room = PAGE_SIZE - off < left ? PAGE_SIZE - off : left;
+		page = *next++;
+		if (page == end) { /* one run of pages is one iovec */
+			last->iov_len += room;
+		} else {
+			if (end != NULL && ++last == iov + max)
+				return max;
+			*last = (struct iovec){ page + off, room };
+		}
+		end = page + PAGE_SIZE;
+	}
+	return (unsigned)(last - iov) + 1;
+}
+
+/* The start of a payload, from where it was received. */
+static void
+payload_begin(struct command *c, const char *data, size_t len)
+{
+	uint32_t done = 0;
+	size_t room;
+	char *to;
+
+	if (c->lent == NULL) {
+		memcpy(c->chunk->data, data, len);
+		return;
+	}
+	for (; done < len; done += (uint32_t)room) {
+		to = lent_at(c, done, &room);
+		if (room > len - done)
+			room = len - done;
+		memcpy(to, data + done, room);
+	}
+}
+
 void
 command_free(struct command *c)
 {
@@ -44,6 +152,7 @@ command_free(struct command *c)
 		part_fini(s, &c->first);
 	if (c->chunk != NULL)
 		session_unref(s, c->chunk);
+	lent_put(c);
 	s->held -= c->held;
 	s->nr_commands--;
 	pool_put(s->pool, POOL_COMMAND, c);
@@ -111,6 +220,10 @@ part_init(struct part *p, struct command *c, enum req_op op, uint64_t pos)
 	p->bio.task = c->session->task;
 	p->bio.end_io = part_end;
 	p->bio.priv = c;
+	if (c->lent != NULL) {
+		p->bio.pages = c->lent->page;
+		p->bio.first_page = c->offset >> PAGE_SHIFT;
+	}
 	if ((c->flags & NBD_CMD_FLAG_FUA) != 0 && op != REQ_OP_READ &&
 	    op != REQ_OP_FLUSH)
 		p->bio.flags |= REQ_FUA;
@@ -164,8 +277,9 @@ add_page(struct command *c, enum req_op op, char *base)
 }
 
 /*
- * The bios of a payload at `base`, or of a read that takes what the driver
- * has.  One whose table is full is followed by another (T11).
+ * The bios of a payload at `base`, or in pages that the driver lent, or of a
+ * read that takes what the driver has.  One whose table is full is followed by
+ * another (T11).
  */
 static int
 add_payload(struct command *c, enum req_op op, char *base)
@@ -470,6 +584,7 @@ command_new(struct nbd_session *s, const struct wire_request *req)
 	c->nr_parts = 0;
 	c->error = 0;
 	c->chunk = NULL;
+	c->lent = NULL;
 	c->reply = NULL;
 	c->held = 0;
 	c->zero_pos = 0;
@@ -488,7 +603,7 @@ command_received(struct nbd_session *s)
 
 	assert(s->big_done == c->length);
 	s->big = NULL;
-	command_start(c, c->chunk->data);
+	command_start(c, c->lent != NULL ? NULL : c->chunk->data);
 }
 
 /* Bytes to ignore: have they all come?  Then the request is answered. */
@@ -535,7 +650,7 @@ await_small(struct nbd_session *s, const struct wire_request *req)
 	return session_room(s, size);
 }
 
-/* A large one gets a chunk of its own, into which the rest is read. */
+/* A large one gets memory of its own, into which the rest is read. */
 static int
 await_big(struct nbd_session *s, const struct wire_request *req)
 {
@@ -543,14 +658,16 @@ await_big(struct nbd_session *s, const struct wire_request *req)
 	struct command *c = command_new(s, req);
 
 	if (c != NULL)
+		lent_get(c);
+	if (c != NULL && c->lent == NULL)
 		c->chunk = session_chunk(s, req->length);
-	if (c == NULL || c->chunk == NULL) {
+	if (c == NULL || (c->lent == NULL && c->chunk == NULL)) {
 		if (c != NULL)
 			command_free(c);
 		request_refuse(s, req, -ENOMEM);
 		return 0;
 	}
-	memcpy(c->chunk->data, session_input(s) + NBD_REQUEST_SIZE, have);
+	payload_begin(c, session_input(s) + NBD_REQUEST_SIZE, have);
 	s->in_pos = s->in_len;
 	s->big = c;
 	s->big_done = (uint32_t)have;
@@ -609,7 +726,8 @@ request_parse(struct nbd_session *s, bool *partial)
 	}
 	if (payload > NBD_MAX_DRAIN)
 		return session_fail(s, -EPROTO, "write of %u bytes", payload);
-	s->was_big = payload > NBD_SMALL_PAYLOAD;
+	if (payload > 0)
+		s->was_big = payload >= NBD_BIG_PAYLOAD;
 	error = request_check(s, &req);
 	if (error != 0) {
 		request_refuse(s, &req, error);
@@ -619,7 +737,7 @@ request_parse(struct nbd_session *s, bool *partial)
 		request_accept(s, &req);
 		return 0;
 	}
-	if (payload > NBD_SMALL_PAYLOAD)
+	if (payload >= NBD_BIG_PAYLOAD)
 		return await_big(s, &req);
 	*partial = true;
 	return await_small(s, &req);

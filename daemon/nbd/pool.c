@@ -10,13 +10,16 @@
 #include <stdlib.h>
 
 #ifdef __SANITIZE_ADDRESS__
-/* the sanitizer watches only what goes back to the heap */
-#define MAX_KIND_BYTES  0u
-#define MAX_CHUNK_BYTES 0u
+#include <sanitizer/asan_interface.h> /* what is kept is nobody's to look at */
+#define HIDE(p, size) ASAN_POISON_MEMORY_REGION(p, size)
+#define SHOW(p, size) ASAN_UNPOISON_MEMORY_REGION(p, size)
 #else
+#define HIDE(p, size) ((void)0)
+#define SHOW(p, size) ((void)0)
+#endif
+
 #define MAX_KIND_BYTES  (4u << 20)
 #define MAX_CHUNK_BYTES (32u << 20)
-#endif
 
 #define SMALLEST_CLASS (128u << 10)
 #define ALIGNMENT      64u
@@ -72,6 +75,7 @@ pool_get(struct nbd_pool *p, enum pool_kind kind)
 		return alloc_aligned(sizes[kind]);
 	p->free[kind].first = item->next;
 	p->free[kind].nr--;
+	SHOW(item, sizes[kind]);
 	return item;
 }
 
@@ -90,6 +94,7 @@ pool_put(struct nbd_pool *p, enum pool_kind kind, void *obj)
 	item->next = p->free[kind].first;
 	p->free[kind].first = item;
 	p->free[kind].nr++;
+	HIDE(item + 1, sizes[kind] - sizeof(*item));
 }
 
 /* The smallest class that `size` fits into, or POOL_CLASSES. */
@@ -116,6 +121,7 @@ chunk_new(struct nbd_pool *p, size_t size)
 	if (c != NULL) {
 		p->chunks[class] = c->next;
 		p->chunk_bytes -= size;
+		SHOW(c->data, size);
 	} else {
 		c = alloc_aligned(sizeof(*c) + size);
 		if (c == NULL)
@@ -142,4 +148,5 @@ chunk_free(struct nbd_pool *p, struct chunk *c)
 	c->next = p->chunks[class];
 	p->chunks[class] = c;
 	p->chunk_bytes += c->size;
+	HIDE(c->data, c->size);
 }

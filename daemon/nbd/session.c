@@ -288,25 +288,27 @@ nbd_listens(struct nbd_session *s)
 int
 nbd_want(struct nbd_session *s, struct iovec *iov, int max)
 {
+	unsigned nr;
 	size_t room;
-	int nr = 0;
 
 	if (max <= 0 || !nbd_listens(s))
 		return 0;
 	if (s->big != NULL) {
-		iov[nr].iov_base = s->big->chunk->data + s->big_done;
-		iov[nr].iov_len = s->big->length - s->big_done;
-		if (++nr == max)
-			return nr;
+		assert(s->in == NULL);
+		nr = command_want(s->big, s->big_done, iov, (unsigned)max);
+		room = sizeof(s->head) - s->nr_head;
+		if (nr < (unsigned)max && room > 0)
+			iov[nr++] =
+			    (struct iovec){ s->head + s->nr_head, room };
+		return (int)nr;
 	}
 	if (s->in == NULL && !in_new(s))
 		return 0;
 	room = s->in->size - s->in_len;
 	if (s->was_big && s->drain == 0 && room > NBD_PEEK)
 		room = NBD_PEEK;
-	iov[nr].iov_base = s->in->data + s->in_len;
-	iov[nr].iov_len = room;
-	return nr + 1;
+	*iov = (struct iovec){ s->in->data + s->in_len, room };
+	return 1;
 }
 
 /* `n` bytes are where nbd_want() said. */
@@ -322,9 +324,11 @@ take(struct nbd_session *s, size_t n)
 		if (rest > n)
 			rest = n;
 		s->big_done += (uint32_t)rest;
-		n -= rest;
+		s->nr_head += (unsigned)(n - rest);
+		assert(s->nr_head <= sizeof(s->head));
 		if (s->big_done == s->big->length)
 			command_received(s);
+		return;
 	}
 	assert(n == 0 || (s->in != NULL && n <= s->in->size - s->in_len));
 	s->in_len += n;
@@ -369,6 +373,9 @@ nbd_got(struct nbd_session *s, size_t n, uint64_t now)
 		take(s, n);
 		if (s->phase != PHASE_TRANSMISSION)
 			err = option_parse(s);
+		if (err == 0 && s->big == NULL &&
+		    s->nr_head == sizeof(s->head) && !in_new(s))
+			err = s->error;
 		if (err == 0 && s->cpu != NULL)
 			err = command_parse(s);
 	}

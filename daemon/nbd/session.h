@@ -16,10 +16,10 @@
 
 /* Of a receive buffer. */
 #define NBD_CHUNK (256u << 10)
-/* A payload beyond this that has not wholly come gets its own buffer. */
-#define NBD_SMALL_PAYLOAD (64u << 10)
+/* From this on a payload that has not wholly come gets memory of its own. */
+#define NBD_BIG_PAYLOAD (32u << 10)
 /* What is read behind such a payload: little, for it may have to be copied. */
-#define NBD_PEEK (8u << 10)
+#define NBD_PEEK NBD_REQUEST_SIZE
 /*
  * Shorter reads are copied into one run of replies: 64 iovecs a sendmsg cost
  * more than the copies of 32 reads of 4 KiB (15% less CPU time so).
@@ -130,6 +130,15 @@ void order_remove(struct order *o, struct part *p);
 
 /* ------------------------------------------------------------- command.c */
 
+/*
+ * Memory of the driver's for the payload of a write, in pages as they lie on
+ * the device: those that it keeps are not copied.
+ */
+struct lent {
+	unsigned nr;
+	void *page[];
+};
+
 /* A request of the client that is being served. */
 struct command {
 	struct part first;
@@ -143,8 +152,9 @@ struct command {
 	unsigned nr_parts;   /* that have not ended */
 	int error;           /* of the first that failed */
 	struct chunk *chunk; /* holds the payload of a write, or `reply` */
+	struct lent *lent;   /* or this does */
 	char *reply;         /* of a read that is copied: header, data */
-	size_t held;         /* of a read, until it was sent */
+	size_t held;         /* of lent pages; of a read, until it was sent */
 	uint64_t sent_at;    /* so much of the stream sent: it was sent */
 	uint64_t zero_pos, zero_end; /* of a zeroing: not in a bio yet */
 };
@@ -154,6 +164,9 @@ STAILQ_HEAD(command_list, command);
 int command_parse(struct nbd_session *s);
 /* The payload of s->big has come. */
 void command_received(struct nbd_session *s);
+/* Where the rest of a payload goes: the iovecs used. */
+unsigned command_want(
+    const struct command *c, uint32_t done, struct iovec *iov, unsigned max);
 /* The next bio of a zeroing.  NULL when out of memory. */
 struct part *command_zero_part(struct command *c);
 /* Write no more of a zeroing. */
@@ -219,10 +232,10 @@ struct nbd_session {
 	/* Input: of `in`, [in_pos, in_len) has not been parsed. */
 	struct chunk *in;
 	size_t in_pos, in_len;
-	char head[NBD_REQUEST_SIZE]; /* the start of a request, */
+	char head[NBD_REQUEST_SIZE]; /* a request, or its start, */
 	unsigned nr_head;            /* while there is no chunk */
-	bool was_big;        /* the last request: the next one may be, too */
-	struct command *big; /* its payload comes into its own chunk */
+	bool was_big;        /* the last payload: the next one may be, too */
+	struct command *big; /* its payload comes, to where it belongs */
 	uint32_t big_done;
 	uint64_t drain;        /* bytes to ignore, */
 	uint64_t drain_cookie; /* and what is answered after them */

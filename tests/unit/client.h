@@ -26,8 +26,9 @@
 
 /* ------------------------------------------------------------ the driver */
 
-#define FAKE_SIZE (8u << 20) /* bytes that are kept; beyond are zeros */
-#define FAKE_LOG  4096u
+#define FAKE_SIZE  (8u << 20) /* bytes that are kept; beyond are zeros */
+#define FAKE_LOG   4096u
+#define FAKE_SPARE 256u
 
 enum fake_end {
 	FAKE_NOW,     /* requests end as they are queued */
@@ -52,9 +53,16 @@ struct fake {
 	unsigned nr_pinned;
 	struct request_list held;
 	unsigned nr_held;
+	unsigned max_lent, nr_lent; /* pages */
+	unsigned nr_kept;
+	void *spare[FAKE_SPARE]; /* a sanitizer's malloc() takes long */
+	unsigned nr_spare;
 	struct fake_entry log[FAKE_LOG];
 	unsigned nr_log;
 };
+
+/* Do drivers lend pages for the data of writes? */
+static bool fake_lends;
 
 static inline void
 fake_unpin(struct bio *bio, struct cpu *cpu)
@@ -106,6 +114,71 @@ fake_pin(struct fake *f, struct bio *bio)
 	f->nr_pinned++;
 }
 
+/* Whoever looks at it later does not find data. */
+static inline void
+fake_free_page(struct fake *f, void *page)
+{
+	f->nr_lent--;
+	memset(page, 0xdd, PAGE_SIZE);
+	if (f->nr_spare < FAKE_SPARE)
+		f->spare[f->nr_spare++] = page;
+	else
+		free(page);
+}
+
+/* From lent pages, which it "keeps" where they are written whole. */
+static inline void
+fake_write_pages(struct fake *f, struct bio *bio)
+{
+	uint64_t pos = bio->pos, end = pos + bio->bytes, n;
+	void **page = bio->pages + (pos / PAGE_SIZE - bio->first_page);
+
+	assert_null(bio->bv[0].base);
+	for (; pos < end; pos += n, page++) {
+		n = PAGE_SIZE - pos % PAGE_SIZE;
+		if (n > end - pos)
+			n = end - pos;
+		fake_write(f, pos, (char *)*page + pos % PAGE_SIZE, n);
+		if (n < PAGE_SIZE)
+			continue;
+		fake_free_page(f, *page);
+		*page = NULL;
+		f->nr_kept++;
+	}
+}
+
+static inline void
+fake_return_pages(
+    struct queue *q, struct cpu *cpu, void *const *page, unsigned nr)
+{
+	struct fake *f = q->driver;
+	unsigned i;
+
+	(void)cpu;
+	for (i = 0; i < nr; i++) {
+		if (page[i] == NULL)
+			continue;
+		fake_free_page(f, page[i]);
+	}
+}
+
+static inline unsigned
+fake_lend_pages(struct queue *q, struct cpu *cpu, void **page, unsigned nr)
+{
+	struct fake *f = q->driver;
+	unsigned i;
+
+	(void)cpu;
+	for (i = 0; i < nr && f->nr_lent < f->max_lent; i++) {
+		page[i] = f->nr_spare > 0 ? f->spare[--f->nr_spare]
+					  : aligned_alloc(PAGE_SIZE, PAGE_SIZE);
+		if (page[i] == NULL)
+			break;
+		f->nr_lent++;
+	}
+	return i;
+}
+
 static inline void
 fake_copy(struct fake *f, struct bio *bio)
 {
@@ -115,6 +188,10 @@ fake_copy(struct fake *f, struct bio *bio)
 
 	if (bio->op == REQ_OP_READ && bio->bv[0].base == NULL) {
 		fake_pin(f, bio);
+		return;
+	}
+	if (bio->pages != NULL) {
+		fake_write_pages(f, bio);
 		return;
 	}
 	for (; bio_next_bvec(bio, &it, &bv); pos += bv.len)
@@ -173,6 +250,11 @@ fake_queue_rq(struct request *rq, struct cpu *cpu, uint64_t now)
 }
 
 static const struct queue_ops fake_ops = { .queue_rq = fake_queue_rq };
+static const struct queue_ops fake_lending_ops = {
+	.queue_rq = fake_queue_rq,
+	.lend_pages = fake_lend_pages,
+	.return_pages = fake_return_pages,
+};
 
 /* ------------------------------------------------------------ bytes out */
 
@@ -382,9 +464,12 @@ client_new(const struct world *world)
 	c->cpu = &c->machine->cpu[0];
 	c->fake.data = calloc(1, FAKE_SIZE);
 	c->fake.piece = 4096;
+	c->fake.max_lent = FAKE_SPARE; /* then payloads are the daemon's */
 	TAILQ_INIT(&c->fake.held);
 	assert_int_equal(
-	    queue_new(&c->queue, c->machine, &fake_ops, &c->fake, &conf), 0);
+	    queue_new(&c->queue, c->machine,
+		fake_lends ? &fake_lending_ops : &fake_ops, &c->fake, &conf),
+	    0);
 	c->export[0] = (struct nbd_export){
 		.name = "disk",
 		.description = "a fake",
@@ -420,6 +505,7 @@ client_disconnect(struct client *c)
 	nbd_session_free(c->session);
 	c->session = NULL;
 	assert_int_equal(c->fake.nr_pinned, 0);
+	assert_int_equal(c->fake.nr_lent, 0);
 	assert_int_equal(queue_tags_in_use(c->queue), 0);
 }
 
@@ -431,6 +517,8 @@ client_free(struct client *c)
 	nbd_pool_free(c->pool);
 	queue_free(c->queue);
 	machine_free(c->machine);
+	while (c->fake.nr_spare > 0)
+		free(c->fake.spare[--c->fake.nr_spare]);
 	free(c->fake.data);
 	bytes_free(&c->in);
 	free(c);
@@ -499,8 +587,8 @@ client_settle(struct client *c)
 static inline size_t
 client_read(struct client *c, const char *data, size_t len)
 {
-	struct iovec iov[2];
-	int nr = nbd_want(c->session, iov, 2), i;
+	struct iovec iov[5];
+	int nr = nbd_want(c->session, iov, 5), i;
 	size_t done = 0, n;
 
 	if (nr == 0)
@@ -676,5 +764,21 @@ client_write(struct client *c, uint64_t cookie, uint64_t offset,
 	add_write(&b, cookie, offset, length, fill);
 	client_send(c, &b);
 }
+
+/* -------------------------------------------------------------- the tests */
+
+static inline int
+fake_lends_now(void **state)
+{
+	(void)state;
+	fake_lends = true;
+	return 0;
+}
+
+/* All of them twice: the second time with a driver that lends pages. */
+#define RUN_BOTH_WAYS(tests)                                      \
+	(cmocka_run_group_tests_name(#tests, tests, NULL, NULL) + \
+	    cmocka_run_group_tests_name(                          \
+		#tests ", lending pages", tests, fake_lends_now, NULL))
 
 #endif

@@ -633,5 +633,5 @@ main(void)
 		CASE("says in each bio whose it is", test_task),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_BOTH_WAYS(tests);
 }

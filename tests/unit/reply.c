@@ -263,5 +263,5 @@ main(void)
 		CASE("keeps a long backlog in order", test_many_blocks),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_BOTH_WAYS(tests);
 }

@@ -726,5 +726,5 @@ main(void)
 		    test_error_in_flight),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_BOTH_WAYS(tests);
 }

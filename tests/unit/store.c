@@ -99,6 +99,86 @@ assert_extent(
 	assert_int_equal(got, len);
 }
 
+static uint32_t
+roll(uint64_t *rnd, uint32_t below)
+{
+	*rnd ^= *rnd << 13;
+	*rnd ^= *rnd >> 7;
+	*rnd ^= *rnd << 17;
+	return (uint32_t)(*rnd >> 20) % below;
+}
+
+/* ------------------------------------------------------ borrowed pages */
+
+#define MAX_LENT 32u
+
+/* A write as it is received: in borrowed pages. */
+struct lent {
+	uint64_t pos, len;
+	unsigned nr;
+	void *page[MAX_LENT];
+};
+
+/* Returns false without memory. */
+static bool
+lent_new(struct lent *l, struct page_pool *p, struct cpu *cpu, uint64_t pos,
+    const char *data, uint64_t len)
+{
+	uint64_t done, n;
+	char **page = (char **)l->page;
+
+	l->pos = pos;
+	l->len = len;
+	l->nr = (unsigned)((pos + len - 1) / PAGE_SIZE - pos / PAGE_SIZE + 1);
+	if (l->nr > MAX_LENT || page_borrow(p, cpu, l->page, l->nr) != l->nr)
+		return false;
+	for (done = 0; done < len; done += n, pos += n, page++) {
+		n = PAGE_SIZE - pos % PAGE_SIZE;
+		if (n > len - done)
+			n = len - done;
+		memset(*page, '?', PAGE_SIZE); /* what else is in there */
+		memcpy(*page + pos % PAGE_SIZE, data + done, n);
+	}
+	return true;
+}
+
+/* Write the part from `from` to `to`, counted from its start. */
+static int
+lent_write(struct lent *l, struct store *s, struct cpu *cpu, uint64_t from,
+    uint64_t to)
+{
+	uint64_t at = l->pos + from, skip = at / PAGE_SIZE - l->pos / PAGE_SIZE;
+
+	return store_write_pages(s, cpu, at, l->page + skip, to - from);
+}
+
+/* In up to four parts, in any order, as a request that was split. */
+static int
+write_in_parts(struct store *s, struct page_pool *p, struct cpu *cpu,
+    uint64_t pos, const char *data, uint64_t len, uint64_t *rnd)
+{
+	uint64_t cut[5] = { 0, 0, 0, 0, len };
+	unsigned i, first, err = 0;
+	struct lent l;
+
+	if (!lent_new(&l, p, cpu, pos, data, len))
+		return -ENOMEM;
+	for (i = 1; i < 4; i++) {
+		cut[i] =
+		    cut[i - 1] + roll(rnd, (uint32_t)(len - cut[i - 1]) + 1);
+		if (roll(rnd, 2) == 0 &&
+		    (pos + cut[i]) % 512 <= cut[i] - cut[i - 1])
+			cut[i] -= (pos + cut[i]) % 512;
+	}
+	first = roll(rnd, 4);
+	for (i = first; i < first + 4; i++)
+		if (cut[i % 4] < cut[i % 4 + 1])
+			err |= (unsigned)lent_write(
+			    &l, s, cpu, cut[i % 4], cut[i % 4 + 1]);
+	page_return(p, cpu, l.page, l.nr);
+	return (int)err;
+}
+
 /* ------------------------------------------- one cpu against an array */
 
 #define NR_OPS       (SANITIZED ? 10000u : 100000u)
@@ -122,15 +202,6 @@ struct model {
 	bool valid[MODEL_SIZE / 512]; /* by block */
 	struct held held[NR_HELD];
 };
-
-static uint32_t
-roll(uint64_t *rnd, uint32_t below)
-{
-	*rnd ^= *rnd << 13;
-	*rnd ^= *rnd >> 7;
-	*rnd ^= *rnd << 17;
-	return (uint32_t)(*rnd >> 20) % below;
-}
 
 static uint64_t
 model_blocks(const struct model *m)
@@ -227,6 +298,7 @@ model_step(struct model *m)
 	struct store *s = m->b.s;
 	struct cpu *cpu = m->b.cpu;
 	unsigned seed, i;
+	int err;
 
 	if (roll(&m->rnd, 4) == 0) { /* whole blocks */
 		len = (len + 4095) / 4096 * 4096;
@@ -241,7 +313,12 @@ model_step(struct model *m)
 		seed = roll(&m->rnd, 256);
 		for (i = 0; i < len; i++)
 			data[i] = (char)(seed + i * 31 + i / 256);
-		assert_int_equal(store_write(s, cpu, pos, data, len), 0);
+		if (seed % 2 == 0)
+			err = store_write(s, cpu, pos, data, len);
+		else
+			err = write_in_parts(
+			    s, m->b.p, cpu, pos, data, len, &m->rnd);
+		assert_int_equal(err, 0);
 		model_set(m, pos, data, len);
 		break;
 	case 2:
@@ -697,6 +774,153 @@ stores_share_what_the_pool_may_have(void **state)
 	machine_free(m);
 }
 
+static void
+whole_pages_are_kept_and_not_copied(void **state)
+{
+	struct bench b = bench_new(MIB, 512, 0);
+	static char data[10 * PAGE_SIZE];
+	void *page[MAX_LENT];
+	struct iovec iov;
+	uint64_t used, done;
+	struct lent l;
+	unsigned i, round, nr;
+
+	(void)state;
+	for (round = 0; round < 3; round++) { /* in a hole, and over pages */
+		memset(data, 'a' + (int)round, sizeof(data));
+		assert_true(
+		    lent_new(&l, b.p, b.cpu, 1000, data, 9 * PAGE_SIZE));
+		memcpy(page, l.page, sizeof(page));
+		assert_int_equal(
+		    lent_write(&l, b.s, b.cpu, 0, 9 * PAGE_SIZE), 0);
+		assert_ptr_equal(page_of(l.page[0]), page[0]); /* a part */
+		for (i = 1; i < 9; i++)
+			assert_null(l.page[i]);
+		assert_ptr_equal(page_of(l.page[9]), page[9]);
+		page_return(b.p, b.cpu, l.page, l.nr);
+
+		assert_bytes(&b, 1000, data, 9 * PAGE_SIZE);
+		for (i = 1; i < 9; i++) {
+			nr = store_pin(b.s, b.cpu, i * PAGE_SIZE, PAGE_SIZE,
+			    &iov, 1, &done);
+			assert_ptr_equal(iov.iov_base, page[i]);
+			store_unpin(b.p, b.cpu, &iov, nr);
+		}
+		used = page_pool_used(b.p);
+		assert_int_equal(used, 11 * PAGE_SIZE);
+		assert_int_equal(store_memory(b.s), used);
+		assert_int_equal(store_blocks(b.s), 9 * 8 + 1);
+		turn(b.cpu);
+	}
+	bench_free(&b);
+}
+
+static void
+parts_of_a_page_are_kept_when_it_is_whole(void **state)
+{
+	struct bench b = bench_new(MIB, 512, 0);
+	static char data[2 * PAGE_SIZE], want[2 * PAGE_SIZE];
+	struct lent l;
+	void *page;
+
+	(void)state;
+	memset(data, 'd', sizeof(data));
+	assert_true(lent_new(&l, b.p, b.cpu, 0, data, sizeof(data)));
+	page = l.page[1];
+	assert_int_equal(lent_write(&l, b.s, b.cpu, 0, 5120), 0);
+	assert_null(l.page[0]);
+	assert_ptr_equal(page_of(l.page[1]), page);
+
+	/* somebody else is faster with a part, and with one that comes yet */
+	assert_int_equal(store_write(b.s, b.cpu, 4096 + 512, "x", 1), 0);
+	assert_int_equal(store_write(b.s, b.cpu, 4096 + 2048, "y", 1), 0);
+	assert_int_equal(lent_write(&l, b.s, b.cpu, 7168, 8192), 0);
+	assert_non_null(l.page[1]);
+	assert_int_equal(lent_write(&l, b.s, b.cpu, 5120, 7168), 0);
+	assert_null(l.page[1]);
+	memcpy(want, data, sizeof(want));
+	want[4096 + 512] = 'x';
+	assert_bytes(&b, 0, want, sizeof(want));
+	assert_int_equal(store_blocks(b.s), 16);
+	page_return(b.p, b.cpu, l.page, l.nr);
+
+	/* a discard between the parts takes what was written */
+	assert_true(lent_new(&l, b.p, b.cpu, 8192, data, PAGE_SIZE));
+	assert_int_equal(lent_write(&l, b.s, b.cpu, 0, 2048), 0);
+	assert_int_equal(store_discard(b.s, b.cpu, 8192, 4096), 0);
+	assert_int_equal(lent_write(&l, b.s, b.cpu, 2048, 4096), 0);
+	memset(want, 0, 2048);
+	memset(want + 2048, 'd', 2048);
+	assert_bytes(&b, 8192, want, 4096);
+	assert_int_equal(store_blocks(b.s), 16 + 4);
+	page_return(b.p, b.cpu, l.page, l.nr);
+	bench_free(&b);
+}
+
+static void
+what_is_pinned_stays_when_a_page_takes_its_place(void **state)
+{
+	struct bench b = bench_new(MIB, 512, 0);
+	static char a[2 * PAGE_SIZE], z[2 * PAGE_SIZE];
+	struct iovec iov[3];
+	struct lent l;
+	uint64_t done;
+	unsigned nr;
+
+	(void)state;
+	memset(a, 'a', sizeof(a));
+	memset(z, 'z', sizeof(z));
+	assert_int_equal(store_write(b.s, b.cpu, 0, a, sizeof(a)), 0);
+	nr = store_pin(b.s, b.cpu, 0, sizeof(a), iov, 3, &done);
+	assert_true(lent_new(&l, b.p, b.cpu, 0, z, sizeof(z)));
+	assert_int_equal(lent_write(&l, b.s, b.cpu, 0, 6144), 0);
+	assert_int_equal(lent_write(&l, b.s, b.cpu, 6144, 8192), 0);
+	page_return(b.p, b.cpu, l.page, l.nr);
+	assert_pieces(iov, nr, a, sizeof(a));
+	assert_bytes(&b, 0, z, sizeof(z));
+	turn(b.cpu); /* and in the turns that follow */
+	assert_int_equal(store_write(b.s, b.cpu, 500000, z, sizeof(z)), 0);
+	assert_pieces(iov, nr, a, sizeof(a));
+	store_unpin(b.p, b.cpu, iov, nr);
+	bench_free(&b);
+}
+
+static void
+a_full_store_takes_pages_for_those_it_has(void **state)
+{
+	/* a node and 8 pages */
+	struct bench b = bench_new(MIB, 4096, 9 * PAGE_SIZE);
+	static char a[20 * PAGE_SIZE], z[20 * PAGE_SIZE];
+	struct lent l;
+	unsigned i;
+
+	(void)state;
+	memset(a, 'a', sizeof(a));
+	assert_true(lent_new(&l, b.p, b.cpu, 0, a, sizeof(a)));
+	assert_int_equal(lent_write(&l, b.s, b.cpu, 0, sizeof(a)), -ENOSPC);
+	for (i = 0; i < 20; i++)
+		assert_int_equal(l.page[i] == NULL, i < 8);
+	page_return(b.p, b.cpu, l.page, l.nr);
+	memset(z, 0, sizeof(z));
+	memset(z, 'a', 8 * PAGE_SIZE);
+	assert_bytes(&b, 0, z, sizeof(z));
+	assert_int_equal(store_memory(b.s), 9 * PAGE_SIZE);
+	assert_int_equal(page_pool_used(b.p), 9 * PAGE_SIZE);
+	assert_int_equal(store_blocks(b.s), 8);
+
+	memset(a, 'b', sizeof(a));
+	for (i = 0; i < 3; i++) { /* over and over */
+		assert_true(lent_new(&l, b.p, b.cpu, 0, a, 8 * PAGE_SIZE));
+		assert_int_equal(
+		    lent_write(&l, b.s, b.cpu, 0, 8 * PAGE_SIZE), 0);
+		page_return(b.p, b.cpu, l.page, l.nr);
+		assert_bytes(&b, 0, a, 8 * PAGE_SIZE);
+		assert_int_equal(store_memory(b.s), 9 * PAGE_SIZE);
+		assert_int_equal(page_pool_used(b.p), 9 * PAGE_SIZE);
+	}
+	bench_free(&b);
+}
+
 /* Memory of the process that is there, in bytes. */
 static uint64_t
 resident(void)
@@ -901,7 +1125,11 @@ step_common(struct worker *w)
 	case 0:
 	case 1:
 		memset(data, letters[roll(&w->rnd, 2)] + (int)w->cpu->id, len);
-		expect(w, store_write(s, w->cpu, pos, data, len) == 0);
+		if (roll(&w->rnd, 2) == 0)
+			expect(w, store_write(s, w->cpu, pos, data, len) == 0);
+		else
+			expect(w, write_in_parts(s, w->crowd->p, w->cpu, pos,
+				      data, len, &w->rnd) == 0);
 		break;
 	case 2: expect(w, store_zero(s, w->cpu, pos, len) == 0); break;
 	case 3: expect(w, store_discard(s, w->cpu, pos, len) == 0); break;
@@ -982,7 +1210,30 @@ work(void *arg)
 	return NULL;
 }
 
-/* All want the same two pages: some write in place, some in a copy. */
+/*
+ * As the last part of the page, or pages: all of the rest is said to be
+ * written already, though it is others' that change it meanwhile.
+ */
+static int
+write_last_part(struct worker *w, uint64_t pos, const char *data)
+{
+	struct lent l;
+	unsigned i;
+	int err;
+
+	if (!lent_new(&l, w->crowd->p, w->cpu, pos, data, STRIPE))
+		return -ENOMEM;
+	for (i = 0; i < l.nr; i++)
+		l.page[i] = (char *)l.page[i] + 0xff;
+	err = lent_write(&l, w->crowd->s, w->cpu, 0, STRIPE);
+	page_return(w->crowd->p, w->cpu, l.page, l.nr);
+	return err;
+}
+
+/*
+ * All want the same two pages: some write in place, some in a copy, some bring
+ * a page that is to take its place.
+ */
 static void *
 fight(void *arg)
 {
@@ -991,11 +1242,16 @@ fight(void *arg)
 	uint64_t pos = COMMON + w->cpu->id * STRIPE;
 	char data[STRIPE];
 	unsigned i;
+	int err;
 
 	for (i = 0; i < 3 * NR_STEPS; i++) {
 		turn(w->cpu);
 		memset(w->own[0], (int)(i % 255 + 1), STRIPE);
-		expect(w, store_write(s, w->cpu, pos, w->own[0], STRIPE) == 0);
+		if (i % 3 != 0)
+			err = store_write(s, w->cpu, pos, w->own[0], STRIPE);
+		else
+			err = write_last_part(w, pos, w->own[0]);
+		expect(w, err == 0);
 		store_read(s, w->cpu, pos, data, STRIPE);
 		expect(w, memcmp(data, w->own[0], STRIPE) == 0);
 
@@ -1180,6 +1436,11 @@ main(void)
 		cmocka_unit_test(stores_share_what_the_pool_may_have),
 		cmocka_unit_test(
 		    what_was_discarded_may_be_written_at_once_in_a_full_pool),
+		cmocka_unit_test(whole_pages_are_kept_and_not_copied),
+		cmocka_unit_test(parts_of_a_page_are_kept_when_it_is_whole),
+		cmocka_unit_test(
+		    what_is_pinned_stays_when_a_page_takes_its_place),
+		cmocka_unit_test(a_full_store_takes_pages_for_those_it_has),
 		cmocka_unit_test(discarding_gives_memory_back_to_the_system),
 		cmocka_unit_test(
 		    reading_what_was_never_written_takes_no_memory),

@@ -617,5 +617,5 @@ main(void)
 		    test_abort_while_zeroing),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_BOTH_WAYS(tests);
 }
