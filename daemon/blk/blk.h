@@ -413,10 +413,11 @@ struct queue_ops {
 	void (*return_pages)(
 	    struct queue *q, struct cpu *cpu, void *const *page, unsigned nr);
 	/*
-	 * This one is next in a batch: have its memory on the way while the
-	 * one before is served.  May be NULL.
+	 * This one comes soon in a batch, or it is the next: have its memory
+	 * on the way while the ones before are served.  All of a batch come
+	 * soon before any of them is next.  May be NULL.
 	 */
-	void (*prepare)(const struct request *rq);
+	void (*prepare)(const struct request *rq, bool next);
 };
 
 /* How bios gather before they go on: the three ages of report C (4.2). */

@@ -371,10 +371,13 @@ issue_list(struct request_list *list, struct cpu *cpu, uint64_t now)
 	struct request *rq, *next;
 	bool busy = false;
 
+	if (ops->prepare != NULL)
+		TAILQ_FOREACH(rq, list, link)
+			ops->prepare(rq, false);
 	while (!busy && (rq = TAILQ_FIRST(list)) != NULL) {
 		next = TAILQ_NEXT(rq, link);
 		if (next != NULL && ops->prepare != NULL)
-			ops->prepare(next);
+			ops->prepare(next, true);
 		TAILQ_REMOVE(list, rq, link);
 		busy = issue(rq, cpu, now) != 0;
 		if (busy)

@@ -294,13 +294,13 @@ disk_queue_rq(struct request *rq, struct cpu *cpu, uint64_t now)
 }
 
 static void
-disk_prepare(const struct request *rq)
+disk_prepare(const struct request *rq, bool next)
 {
 	const struct disk *d = rq->hctx->queue->driver;
 	const struct bio *bio = STAILQ_FIRST(&rq->bios);
 
 	if (d->store != NULL && rq->bytes > 0 && bio->pages == NULL)
-		store_prefetch(d->store, rq->pos);
+		store_prefetch(d->store, rq->pos, next);
 }
 
 /* A disk without memory keeps nothing. */

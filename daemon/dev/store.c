@@ -855,14 +855,26 @@ store_read(
 }
 
 void
-store_prefetch(struct store *s, uint64_t pos)
+store_prefetch(struct store *s, uint64_t pos, bool data)
 {
-	struct path path;
-	const char *page = find(s, pos >> PAGE_SHIFT, &path);
-	unsigned i;
+	uint64_t index = pos >> PAGE_SHIFT;
+	unsigned level = s->height, i;
+	_Atomic(void *) *link = &s->root;
+	char *page;
 
+	for (; level > 0; link = node_link(page, index, --level)) {
+		page = atomic_load(link);
+		if (page == NULL)
+			return;
+	}
+	if (!data) {
+		__builtin_prefetch((void *)link);
+		return;
+	}
+	page = atomic_load(link);
 	if (page == NULL)
 		return;
+	__builtin_prefetch((void *)page_meta(page));
 	page += pos % PAGE_SIZE;
 	for (i = 0; i < PREFETCH_LINES; i++)
 		__builtin_prefetch(page + i * (size_t)CACHE_LINE_SIZE);

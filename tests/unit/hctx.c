@@ -41,13 +41,18 @@ runs_a_queue_again_when_a_request_of_it_ends(void **state)
 }
 
 static unsigned nr_prepared;
-static sector_t prepared[8];
+static struct {
+	sector_t sector;
+	bool next;
+} prepared[8];
 
 static void
-note_prepare(const struct request *rq)
+note_prepare(const struct request *rq, bool next)
 {
 	assert_false(rq->rq_flags & RQF_STARTED);
-	prepared[nr_prepared++] = rq_sector(rq);
+	assert_in_range(nr_prepared, 0, 7);
+	prepared[nr_prepared].sector = rq_sector(rq);
+	prepared[nr_prepared++].next = next;
 }
 
 static void
@@ -70,9 +75,15 @@ tells_the_driver_what_comes_next_in_a_batch(void **state)
 	for (i = 0; i < 4; i++)
 		rw(&h, REQ_OP_READ, i * 100, 8);
 	h_finish(&h);
-	assert_int_equal(nr_prepared, 3);
-	for (i = 0; i < 3; i++)
-		assert_int_equal(prepared[i], h.seen[i + 1].sector);
+	assert_int_equal(nr_prepared, 4 + 3);
+	for (i = 0; i < 4; i++) {
+		assert_int_equal(prepared[i].sector, h.seen[i].sector);
+		assert_false(prepared[i].next);
+	}
+	for (i = 0; i < 3; i++) {
+		assert_int_equal(prepared[4 + i].sector, h.seen[i + 1].sector);
+		assert_true(prepared[4 + i].next);
+	}
 	h_close(&h);
 }
 
