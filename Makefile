@@ -12,7 +12,7 @@ DEPS_BUILD := gcc make pkg-config libc6-dev libev-dev libinih-dev libjansson-dev
 DEPS_DEMO  := fio
 DEPS_CHECK := valgrind strace libcmocka-dev libnbd-dev libnbd-bin python3-libnbd fio nbd-client qemu-utils \
 	      e2fsprogs blktrace clang-format clang-tidy cppcheck mandoc
-DEPS_BENCH := fio libnbd-dev nbdkit nbd-server qemu-utils strace
+DEPS_BENCH := fio libnbd-dev nbdkit nbd-server qemu-utils strace blktrace
 
 WARN     := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wconversion \
 	    -Wno-sign-conversion -Wmissing-prototypes -Wpointer-arith -Wformat=2
@@ -115,7 +115,9 @@ help:
 	@echo '                build/libnullb.a, manuals'
 	@echo 'make demo       install what is missing, build, stress a device with fio'
 	@echo 'make check      install what is missing, build, run every test'
-	@echo 'make bench      compare with other NBD servers'
+	@echo 'make bench      compare with other NBD servers: an hour, QUICK=1 two minutes'
+	@echo 'make bench-timer'
+	@echo '                how exact completion_nsec is, and what it costs'
 	@echo 'make experiment-multipage'
 	@echo '                single-page beside multipage bvecs, in numbers'
 	@echo 'make asan tsan  build/asan, build/tsan: everything under a sanitizer'

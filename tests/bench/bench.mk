@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-# The benchmark, see tests/bench/README.md. PROFILE is quick, full or "one CASE...".
+# The benchmark, see tests/bench/README.md: make bench QUICK=1, or PROFILE=quick,
+# full or "one CASE...".
 
-PROFILE ?= quick
+PROFILE ?= $(if $(filter-out 0,$(QUICK)),quick,full)
 
 bench_bin := $(B)/bench/load $(B)/bench/floor
 
@@ -13,6 +14,11 @@ $(bench_bin): $(B)/bench/%: tests/bench/%.c $(wildcard tests/bench/*.h)
 .PHONY: bench
 bench: all $(bench_bin)
 	B=$(B) tests/bench/bench $(PROFILE)
+
+# How exact completions are: a table in Markdown.
+.PHONY: bench-timer
+bench-timer: all $(bench_bin)
+	@B=$(B) tests/bench/timer
 
 # Single-page beside multipage bvecs, in-process: a table in Markdown.
 $(B)/bench/multipage: $(B)/obj/tests/bench/multipage.o $(B)/libupper.a $(B)/libnullb.a

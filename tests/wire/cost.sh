@@ -20,12 +20,19 @@ instructions() {
 	awk '/Collected/ { print $4 }' "$tmp/callgrind"
 }
 
-# a_bio DEVICES KIND [SETTING]...: instructions a bio, start and end left out
-a_bio() {
-	local few many
+# beyond FEW MANY DEVICES KIND [SETTING]...: instructions a bio beyond the first
+# few, start and end left out
+beyond() {
+	local from=$1 to=$2 few many
 
-	few=$(instructions 3200 "$@") && many=$(instructions 19200 "$@") || exit 1
-	echo $(((many - few) / 16000))
+	shift 2
+	few=$(instructions "$from" "$@") && many=$(instructions "$to" "$@") ||
+		exit 1
+	echo $(((many - few) / (to - from)))
+}
+
+a_bio() {
+	beyond 3200 19200 "$@"
 }
 
 # bound WHAT HAS ALLOWED
@@ -35,7 +42,7 @@ bound() {
 }
 
 one=$(a_bio 1 random) || exit 1
-bound "instructions a bio, none merges" "$one" 1400
+bound "instructions a bio, none merges" "$one" 1500
 bound "instructions a bio, in requests of 31" "$(a_bio 1 merging)" 900
 bound "instructions a bio under mq-deadline" \
 	"$(a_bio 1 random scheduler=mq-deadline)" 2300
@@ -43,6 +50,12 @@ bound "instructions a bio under mq-deadline" \
 bound "instructions a bio, 64 devices" "$(a_bio 64 random)" $((one * 11 / 10))
 bound "instructions a bio, a device of 8 EiB" \
 	"$(a_bio 1 random size=9223372036854775296B)" $((one * 11 / 10))
+
+# and nearly so in how many wait for their time to come
+pending=(irqmode=timer completion_nsec=1ms hw_queue_depth=2000)
+few=$(beyond 9600 25600 100 100 "${pending[@]}") || exit 1
+bound "instructions a bio, 100000 wait for the timer, not 100" \
+	"$(beyond 112000 128000 100 100000 "${pending[@]}")" $((few * 3 / 2))
 
 # a batch is read, submitted and answered with few system calls
 start_nullbd --workers 1 nullb0:size=64M
