@@ -247,7 +247,7 @@ conn_retry(struct conn *c, uint64_t now)
 	unsigned before = nbd_in_flight(c->session);
 
 	/* a broken one is called, too: its session may wake us again then */
-	if (nbd_got(c->session, 0, now) != 0) {
+	if (nbd_got(c->session, 0, false, now) != 0) {
 		fail(c, now);
 		return false;
 	}
@@ -266,45 +266,50 @@ iov_bytes(const struct iovec *iov, int nr)
 	return bytes;
 }
 
-/* Returns the bytes that came when there may be more of them at once, or 0. */
-static size_t
-read_once(struct conn *c, uint64_t now)
+/* One recvmsg().  True: there may be more at once, and there is budget. */
+static bool
+read_once(struct conn *c, size_t *budget, uint64_t now)
 {
 	struct iovec iov[MAX_IOV];
 	struct msghdr msg = { .msg_iov = iov };
 	int nr = c->broken ? 0 : nbd_want(c->session, iov, MAX_IOV);
-	ssize_t n;
+	ssize_t n = -1;
+	bool more;
 
-	if (nr == 0) {
-		ev_io_stop(c->loop->ev, &c->rd);
-		return 0;
-	}
 	msg.msg_iovlen = (size_t)nr;
-	n = recvmsg(c->fd, &msg, MSG_DONTWAIT);
-	if (n < 0 && errno != EAGAIN && errno != EINTR) {
+	if (nr > 0)
+		n = recvmsg(c->fd, &msg, MSG_DONTWAIT);
+	else
+		ev_io_stop(c->loop->ev, &c->rd);
+	if (c->broken)
+		return false;
+	if (nr > 0 && n < 0 && errno != EAGAIN && errno != EINTR) {
 		log_debug("conn %u: %s", c->id, strerror(errno));
 		conn_abort(c, now);
-		return 0;
+		return false;
 	}
 	if (n == 0) { /* fio never says DISC: no fault, no noise */
 		ev_io_stop(c->loop->ev, &c->rd);
 		nbd_eof(c->session, now);
-	} else if (nbd_got(c->session, n > 0 ? (size_t)n : 0, now) != 0) {
-		fail(c, now);
-		return 0;
+		return false;
 	}
-	return n > 0 && (size_t)n == iov_bytes(iov, nr) ? (size_t)n : 0;
+	if (n < 0)
+		n = 0;
+	more = n > 0 && (size_t)n == iov_bytes(iov, nr) && (size_t)n < *budget;
+	*budget -= more ? (size_t)n : 0;
+	if (nbd_got(c->session, (size_t)n, more, now) == 0)
+		return more;
+	fail(c, now);
+	return false;
 }
 
 void
 conn_read(struct conn *c, uint64_t now)
 {
-	size_t budget = READ_BUDGET, n;
+	size_t budget = READ_BUDGET;
 
-	do {
-		n = read_once(c, now);
-		budget -= n < budget ? n : budget;
-	} while (n > 0 && budget > 0);
+	while (read_once(c, &budget, now))
+		;
 	if (c->broken)
 		return;
 	follow(c);

@@ -32,7 +32,7 @@ bio_init(struct bio *bio, enum req_op op, uint64_t pos, struct bvec *bv,
 	bio->iov = NULL;
 	bio->nr_iov = 0;
 	bio->unpin = NULL;
-	bio->pages = NULL;
+	bio->lent = NULL;
 	bio->error = 0;
 	bio->mail_error = 0;
 	bio->remaining = 1;
@@ -110,7 +110,9 @@ add_pages(struct bio *bio, uint64_t phys, char *base, uint64_t len)
 	struct bvec *bv = bio->bv + bio->nr_bv, *end = bio->bv + bio->max_bv;
 	uint64_t done, step;
 
-	assert(len <= UINT32_MAX - bio->bytes);
+	assert(bio->skip == 0);
+	if (len > UINT32_MAX - bio->bytes)
+		len = UINT32_MAX - bio->bytes;
 	for (done = 0; done < len && bv < end; done += step, bv++) {
 		step = len - done < PAGE_SIZE ? len - done : PAGE_SIZE;
 		bv->phys = phys;
@@ -214,7 +216,7 @@ bio_split(struct bio *bio, uint64_t bytes, struct cpu *cpu)
 	piece->bytes = bytes;
 	piece->nr_bv = bio->nr_bv;
 	piece->skip = bio->skip;
-	piece->pages = bio->pages;
+	piece->lent = bio->lent;
 	piece->first_page = bio->first_page;
 	piece->parent = bio;
 	STAILQ_INSERT_TAIL(&bio->pieces, piece, link_piece);

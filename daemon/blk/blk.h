@@ -211,10 +211,10 @@ struct bio {
 	/*
 	 * A write whose bvecs have no memory: its data lies in pages of the
 	 * driver's (lend_pages) as it will on the device, whose page
-	 * first_page + i gets what is in pages[i].  The driver sets the entries
+	 * first_page + i gets what is in lent[i].  The driver sets the entries
 	 * of those that it keeps to NULL.  NULL: the bvecs have memory.
 	 */
-	void **pages;
+	void **lent;
 	uint64_t first_page;
 
 	int error;          /* 0 or -errno: the first of its pieces' */
@@ -404,9 +404,11 @@ struct queue_ops {
 	/* The last of a batch has been queued; may be NULL. */
 	void (*commit)(struct hctx *hctx, struct cpu *cpu, uint64_t now);
 	/*
-	 * Memory for the data of writes, in pages that it may then keep instead
-	 * of copying them (bio->pages): how many of `nr` it has.  And those it
-	 * has not kept, whose entries are not NULL.  Both or none are NULL.
+	 * Memory for the data of writes, in pages (of PAGE_SIZE, aligned, with
+	 * anything in them) that it may then keep instead of copying them
+	 * (bio->lent): returns how many of `nr` it has; page[] beyond is not
+	 * set.  And take back those it has not kept, whose entries are not
+	 * NULL, on any cpu.  Both or none are NULL.
 	 */
 	unsigned (*lend_pages)(
 	    struct queue *q, struct cpu *cpu, void **page, unsigned nr);

@@ -17,10 +17,10 @@
 
 /*
  * The memory that stores live in: pages of 4 KiB, for all disks of a machine
- * together, up to a limit.  Each cpu keeps a few at hand, so that a page
- * costs no lock.  A page that was given up is used again only when no cpu can
- * still be looking at it (base/epoch.h); until then it is retired, and the
- * limit does not count it.
+ * together, up to a limit.  Each cpu keeps some at hand (4 MiB at most), so
+ * that a page costs no lock.  A page that was given up is used again only when
+ * no cpu can still be looking at it (base/epoch.h); until then it is retired,
+ * and the limit does not count it.
  */
 struct page_pool;
 
@@ -42,44 +42,41 @@ void *page_alloc(struct page_pool *p, struct cpu *cpu, unsigned flags);
 /* Give a page back at once: nobody else can see it. */
 void page_free(struct page_pool *p, struct cpu *cpu, void *page);
 /*
- * Give pages back, all of which are unlinked by now: they are used again once
- * no cpu can see them any more.  Their meta words must not be 0: that is how
- * clean pages are known.
+ * Give pages back, all of which are unlinked and count no more: they are used
+ * again once no cpu can see them any more.  Their meta words must not be 0:
+ * that is how clean pages are known.
  */
 void page_retire(
     struct page_pool *p, struct cpu *cpu, void *const *page, unsigned nr);
 
-/* The page that this lies in: of a link, its node. */
-static inline void *
-page_of(const volatile void *p)
-{
-	return (void *)((uintptr_t)p & ~(uintptr_t)(PAGE_SIZE - 1));
-}
-
 /*
  * Pages that are not in use yet, contents unknown, to receive data into: the
  * limit does not count them.  Returns how many of `nr` there are: fewer, and
- * page[] beyond is not set, when out of memory.  A page becomes one in use by
- * page_charge(), and by setting its meta word.
+ * page[] beyond is not set, when out of memory.  Its meta word is 0, and
+ * whoever has it may use it.  A page becomes one in use by page_charge().
  */
 unsigned
-page_borrow(struct page_pool *p, struct cpu *cpu, void **page, unsigned nr);
+page_lend(struct page_pool *p, struct cpu *cpu, void **page, unsigned nr);
 /*
- * Give them back, but those that are in use by now: their entry is NULL.  The
- * low bits of an entry do not matter: they are those of whoever has them.
+ * Give them back, on any cpu, but those that are in use by now: their entry is
+ * NULL.
  */
 void page_return(
     struct page_pool *p, struct cpu *cpu, void *const *page, unsigned nr);
-/* Count pages as in use; false: the limit refuses them all. */
-bool page_charge(struct page_pool *p, unsigned nr, unsigned flags);
-void page_uncharge(struct page_pool *p, unsigned nr);
+/*
+ * Count one more page as in use.  False: the limit refuses it; it may pass for
+ * an instant while it does.
+ */
+bool page_charge(struct page_pool *p, unsigned flags);
+void page_uncharge(struct page_pool *p);
 page_meta_t *page_meta(const void *page);
 
 /*
- * For a cpu about to sleep, after epoch_leave(): the retired pages it kept
- * become everyone's, and some that are safe by now are free.  True: call
- * again before you sleep, there is more (1 GiB takes 0.3 s in all, so other
- * work may go first).  Costs two loads when there is nothing to do.
+ * For a cpu that may sleep, after epoch_leave(): of the retired pages it kept
+ * those that are safe by now are at its hand, and what is too much to keep
+ * (2 MiB) becomes everyone's.  True: call again before you sleep, there is more
+ * (1 GiB takes 0.3 s in all, so other work may go first).  Costs two loads
+ * when there is nothing to do.
  */
 bool page_pool_idle(struct page_pool *p, struct cpu *cpu);
 
@@ -118,11 +115,11 @@ void store_free(struct store *s, struct cpu *cpu);
 int store_write(struct store *s, struct cpu *cpu, uint64_t pos,
     const char *data, uint64_t len);
 /*
- * The same with data in borrowed pages, as those of the store lie: page[i]
- * holds, at its place in there, what goes to page pos / 4096 + i.  Those that
- * are written whole, by this call or by several for their parts (which may be
- * at once), become the store's and their entries NULL; the low bits of the
- * other entries change.  It is so for a prefix when memory is refused.
+ * The same with data in pages that the store's pool lent, as those of the store
+ * lie: page[i] holds, at its place in there, what goes to page pos / 4096 + i.
+ * Those that are written whole become the store's and their entries NULL, and
+ * so may those that are written by several calls for their parts, which may be
+ * made at once.  It is so for a prefix when memory is refused.
  */
 int store_write_pages(
     struct store *s, struct cpu *cpu, uint64_t pos, void **page, uint64_t len);
@@ -355,5 +352,6 @@ struct stage {
 
 extern const struct stage stages[]; /* the order of the physics; ends with {} */
 extern const struct queue_ops disk_queue_ops;
+extern const struct queue_ops disk_store_queue_ops; /* of one with memory */
 
 #endif

@@ -438,7 +438,9 @@ disk_power_on(struct disk *d, uint64_t now, char *err, size_t errlen)
 			return refuse(err, errlen, -ENOMEM,
 			    "size: no memory for the store");
 	}
-	ret = queue_new(&d->queue, d->machine, &disk_queue_ops, d, &queue);
+	ret = queue_new(&d->queue, d->machine,
+	    d->store != NULL ? &disk_store_queue_ops : &disk_queue_ops, d,
+	    &queue);
 	if (ret != 0) {
 		if (d->store != NULL)
 			store_free(d->store, &d->machine->cpu[0]);

@@ -189,9 +189,9 @@ write_bio(struct disk *d, const struct bio *bio, struct cpu *cpu)
 
 	if (d->store == NULL)
 		return 0;
-	if (bio->pages != NULL)
+	if (bio->lent != NULL)
 		return store_write_pages(d->store, cpu, bio->pos,
-		    bio->pages + ((bio->pos >> PAGE_SHIFT) - bio->first_page),
+		    bio->lent + ((bio->pos >> PAGE_SHIFT) - bio->first_page),
 		    bio->bytes);
 	while (ret == 0 && bio_next_bvec(bio, &it, &bv)) {
 		ret = store_write(d->store, cpu, pos, bv.base, bv.len);
@@ -299,17 +299,16 @@ disk_prepare(const struct request *rq, bool next)
 	const struct disk *d = rq->hctx->queue->driver;
 	const struct bio *bio = STAILQ_FIRST(&rq->bios);
 
-	if (d->store != NULL && rq->bytes > 0 && bio->pages == NULL)
+	if (rq->bytes > 0 && bio->lent == NULL)
 		store_prefetch(d->store, rq->pos, next);
 }
 
-/* A disk without memory keeps nothing. */
 static unsigned
 disk_lend_pages(struct queue *q, struct cpu *cpu, void **page, unsigned nr)
 {
 	const struct disk *d = q->driver;
 
-	return d->store != NULL ? page_borrow(d->pool, cpu, page, nr) : 0;
+	return page_lend(d->pool, cpu, page, nr);
 }
 
 static void
@@ -322,6 +321,10 @@ disk_return_pages(
 }
 
 const struct queue_ops disk_queue_ops = {
+	.queue_rq = disk_queue_rq,
+};
+
+const struct queue_ops disk_store_queue_ops = {
 	.lend_pages = disk_lend_pages,
 	.return_pages = disk_return_pages,
 	.queue_rq = disk_queue_rq,

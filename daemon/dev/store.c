@@ -28,9 +28,13 @@
  *   changes.  The copy, changed, takes its link, if it is still there.
  * - Once it is unlinked a page turns DEAD: no writer and no pin may be added,
  *   and the last pin that goes retires it.  Who replaces it keeps his pin
- *   until then.  So it is only behind a discard of the whole page that a
- *   writer may slip in before; he found the page before it was unlinked, and
- *   his write counts as done before the discard.
+ *   until then.  So it is only behind a discard of the whole page, or a write
+ *   of it that brought another page, that a writer may slip in before; he found
+ *   the page before it was unlinked, and his write counts as done before.
+ * - A write may bring its data in pages that the pool has lent.  One that is
+ *   written whole takes the link, as a copy would, and so does one that comes
+ *   in parts, with the last of them: until then its own meta word, which nobody
+ *   else uses, remembers in the valid bits which sectors were written.
  *
  * Nobody waits for another but the one who replaces, for a copy of at most a
  * page by each writer; all the others look again when they lost a race.
@@ -57,8 +61,6 @@
 #define VALID_SHIFT 23
 #define DEAD        0x80000000u
 
-#define ALL_SECTORS 0xffu /* of a borrowed page: the bits of its address */
-
 #define MAX_SHOWN (PINS - STORE_MAX_CPUS) /* the rest: who replaces */
 #define MAX_SPIN  100u /* rounds before others get the processor */
 
@@ -73,12 +75,12 @@ struct node {
 struct store {
 	struct page_pool *pool;
 	uint64_t size;
-	uint64_t max_pages;
+	int64_t max_pages;
 	uint32_t blocksize;
-	unsigned height;                        /* levels of nodes */
-	_Alignas(64) _Atomic(void *) root;      /* read by all, always */
-	_Alignas(64) _Atomic uint64_t nr_pages; /* nodes, too */
-	_Atomic int64_t nr_valid;               /* of 512 bytes */
+	unsigned height;                       /* levels of nodes */
+	_Alignas(64) _Atomic(void *) root;     /* read by all, always */
+	_Alignas(64) _Atomic int64_t nr_pages; /* nodes, too */
+	_Atomic int64_t nr_valid;              /* of 512 bytes */
 };
 
 /* The way to a page, or to where there is no way on. */
@@ -131,14 +133,19 @@ count_valid(struct store *s, uint32_t more, uint32_t less)
 		    &s->nr_valid, nr, memory_order_relaxed);
 }
 
+/* Count a page: `lent`, or, when that is NULL, one of the pool's. */
 static void *
-take_page(struct store *s, struct cpu *cpu, unsigned flags)
+take_page(struct store *s, struct cpu *cpu, unsigned flags, void *lent)
 {
 	void *page = NULL;
 
 	if (atomic_fetch_add(&s->nr_pages, 1) < s->max_pages ||
-	    (flags & PAGE_EXEMPT))
-		page = page_alloc(s->pool, cpu, flags);
+	    (flags & PAGE_EXEMPT)) {
+		if (lent == NULL)
+			page = page_alloc(s->pool, cpu, flags);
+		else if (page_charge(s->pool, flags))
+			page = lent;
+	}
 	if (page == NULL)
 		atomic_fetch_sub(&s->nr_pages, 1);
 	return page;
@@ -146,10 +153,21 @@ take_page(struct store *s, struct cpu *cpu, unsigned flags)
 
 /* Nobody else has seen it. */
 static void
-give_page(struct store *s, struct cpu *cpu, void *page)
+give_page(struct store *s, struct cpu *cpu, void *page, void *lent)
 {
 	atomic_fetch_sub(&s->nr_pages, 1);
-	page_free(s->pool, cpu, page);
+	if (page == lent)
+		page_uncharge(s->pool);
+	else
+		page_free(s->pool, cpu, page);
+}
+
+/* It was unlinked, and counts no more. */
+static void
+drop_page(struct page_pool *pool, struct cpu *cpu, void *page)
+{
+	page_uncharge(pool);
+	page_retire(pool, cpu, &page, 1);
 }
 
 /* ----------------------------------------------------------------- tree */
@@ -159,6 +177,13 @@ node_link(void *node, uint64_t index, unsigned level)
 {
 	return &((struct node *)node)
 		    ->link[index >> level * NODE_SHIFT & (NODE_LINKS - 1)];
+}
+
+/* The page that this lies in: of a link, its node. */
+static void *
+page_of(const volatile void *p)
+{
+	return (void *)((uintptr_t)p & ~(uintptr_t)(PAGE_SIZE - 1));
 }
 
 /* The page, or NULL and where the way ends. */
@@ -243,7 +268,7 @@ node_unlink(
 		path->link[level + 1], &expected, NULL))
 		return;
 	atomic_fetch_sub(&s->nr_pages, 1);
-	page_retire(s->pool, cpu, &node, 1);
+	drop_page(s->pool, cpu, node);
 	node_put(s, cpu, path, level + 1);
 }
 
@@ -262,7 +287,7 @@ link_page(struct store *s, struct cpu *cpu, const struct path *path, void *page)
 	unsigned level;
 
 	for (level = 0; level < path->level; level++) {
-		node = take_page(s, cpu, PAGE_ZEROED);
+		node = take_page(s, cpu, PAGE_ZEROED, NULL);
 		if (node == NULL) {
 			err = -ENOSPC;
 			goto fail;
@@ -283,7 +308,7 @@ fail:
 	while (level-- > 0) {
 		node = child;
 		child = *node_link(node, path->index, level);
-		give_page(s, cpu, node);
+		give_page(s, cpu, node, NULL);
 	}
 	return err;
 }
@@ -312,7 +337,7 @@ page_unpin(struct page_pool *pool, struct cpu *cpu, void *page)
 	uint32_t old = atomic_fetch_sub(page_meta(page), PIN);
 
 	if ((old & DEAD) && (old & PINS) == PIN)
-		page_retire(pool, cpu, &page, 1);
+		drop_page(pool, cpu, page);
 }
 
 /* It was unlinked: the store has done with it.  True: nobody has it pinned. */
@@ -338,7 +363,7 @@ page_replace(struct store *s, struct cpu *cpu, const struct path *path,
 	if (new == NULL)
 		node_put(s, cpu, path, 0);
 	if (page_kill(s, page))
-		page_retire(s->pool, cpu, &page, 1);
+		drop_page(s->pool, cpu, page);
 	return true;
 }
 
@@ -395,16 +420,16 @@ change_hole(struct store *s, struct cpu *cpu, const struct path *path,
 
 	if (c->set == 0)
 		return 0; /* zeros already */
-	page = take_page(s, cpu, whole ? 0 : PAGE_ZEROED);
+	page = take_page(s, cpu, whole ? 0 : PAGE_ZEROED, c->lent);
 	if (page == NULL)
 		return -ENOSPC;
-	if (c->data != NULL)
+	if (c->data != NULL && page != c->lent)
 		move_data(page + c->offset, c->data, c->len);
 	atomic_init(page_meta(page), c->set);
 
 	err = link_page(s, cpu, path, page);
 	if (err != 0)
-		give_page(s, cpu, page);
+		give_page(s, cpu, page, c->lent);
 	else
 		count_valid(s, c->set, 0);
 	return err;
@@ -434,31 +459,16 @@ changed_page(
 	char *new;
 
 	if (c->lent != NULL) {
-		atomic_fetch_add(&s->nr_pages, 1);
-		page_charge(s->pool, 1, PAGE_EXEMPT);
 		move_data(c->lent, page, c->offset);
 		move_data(c->lent + end, page + end, PAGE_SIZE - end);
 		return c->lent;
 	}
-	new = take_page(s, cpu, PAGE_EXEMPT);
+	new = take_page(s, cpu, PAGE_EXEMPT, NULL);
 	if (new == NULL)
 		return NULL;
 	move_data(new, page, PAGE_SIZE);
 	move_data(new + c->offset, c->data, c->len);
 	return new;
-}
-
-/* It was not needed. */
-static void
-give_changed(
-    struct store *s, struct cpu *cpu, char *new, const struct change *c)
-{
-	if (c->lent == NULL) {
-		give_page(s, cpu, new);
-		return;
-	}
-	atomic_fetch_sub(&s->nr_pages, 1);
-	page_uncharge(s->pool, 1);
 }
 
 /*
@@ -493,11 +503,13 @@ change_copy(struct store *s, struct cpu *cpu, const struct path *path,
 	if (page_replace(s, cpu, path, page, new)) {
 		count_valid(s, meta, 0);
 		err = 0;
-	} else if (new != NULL) {
-		give_changed(s, cpu, new, c);
+	} else if (new != NULL &&new != c->lent) {
+		give_page(s, cpu, new, NULL);
 	}
 out:
 	page_unpin(s->pool, cpu, page);
+	if (err == 0 && c->lent != NULL) /* now that the other counts no more */
+		take_page(s, cpu, PAGE_EXEMPT, c->lent);
 	return err;
 }
 
@@ -530,7 +542,6 @@ change_page(struct store *s, struct cpu *cpu, const struct change *c)
 /* What became of pages that others took the places of. */
 struct adoption {
 	struct path path; /* to the last one */
-	unsigned nr;      /* so many did */
 	int more_valid;
 	void *gone[MAX_GONE]; /* to be retired together */
 	unsigned nr_gone;
@@ -540,7 +551,7 @@ static void
 adoption_begin(struct adoption *a)
 {
 	a->path.level = UINT32_MAX; /* to nowhere */
-	a->nr = a->nr_gone = 0;
+	a->nr_gone = 0;
 	a->more_valid = 0;
 }
 
@@ -548,15 +559,12 @@ adoption_begin(struct adoption *a)
 static void
 adoption_settle(struct store *s, struct cpu *cpu, struct adoption *a)
 {
-	/* the limits let it pass, as they do in change_copy() */
-	if (a->nr > 0)
-		page_charge(s->pool, a->nr, PAGE_EXEMPT);
 	if (a->nr_gone > 0)
 		page_retire(s->pool, cpu, a->gone, a->nr_gone);
 	if (a->more_valid != 0)
 		atomic_fetch_add_explicit(
 		    &s->nr_valid, a->more_valid, memory_order_relaxed);
-	a->nr = a->nr_gone = 0;
+	a->nr_gone = 0;
 	a->more_valid = 0;
 }
 
@@ -577,58 +585,38 @@ adoption_find(struct store *s, struct adoption *a, uint64_t index)
 	return find(s, index, p);
 }
 
-/* There was no page: 0, -ENOSPC or -EAGAIN. */
-static int
-adopt_in_hole(struct store *s, struct cpu *cpu, struct path *path, void *page)
-{
-	int err = -ENOSPC;
-
-	if (atomic_fetch_add(&s->nr_pages, 1) >= s->max_pages)
-		goto fail_store;
-	if (!page_charge(s->pool, 1, 0))
-		goto fail_store;
-	err = link_page(s, cpu, path, page);
-	if (err == 0) {
-		count_valid(s, VALID, 0);
-		return 0;
-	}
-	page_uncharge(s->pool, 1);
-fail_store:
-	atomic_fetch_sub(&s->nr_pages, 1);
-	return err;
-}
-
 /*
- * A borrowed page that holds all of its data becomes page `index`: 0 or
- * -ENOSPC.  Writers of the page that it replaces found that one before, so
- * what they do counts as done before; pins keep it, as they do.
+ * A lent page that holds all of its data becomes page `index`: 0 or
+ * -ENOSPC.  It takes over the accounts of the one whose place it takes.
+ * Writers of that found it before, so what they do counts as done before;
+ * pins keep it, as they do.
  */
 static int
-adopt_page(struct store *s, struct cpu *cpu, struct adoption *a, uint64_t index,
-    void *page)
+adopt_page(struct store *s, struct cpu *cpu, struct adoption *a,
+    const struct change *c)
 {
 	uint32_t meta;
 	void *old;
-	int err = -EAGAIN;
+	int err;
 
-	atomic_store_explicit(page_meta(page), VALID, memory_order_relaxed);
-	old = adoption_find(s, a, index);
-	while (err == -EAGAIN) {
+	atomic_store_explicit(page_meta(c->lent), VALID, memory_order_relaxed);
+	old = adoption_find(s, a, c->index);
+	for (;;) {
 		if (old == NULL) {
-			err = adopt_in_hole(s, cpu, &a->path, page);
+			err = change_hole(s, cpu, &a->path, c);
 			if (err != -EAGAIN)
 				return err;
 		} else if (atomic_compare_exchange_strong(
-			       a->path.link[0], &old, page)) {
+			       a->path.link[0], &old, c->lent)) {
 			break;
 		}
-		old = find(s, index, &a->path);
+		old = find(s, c->index, &a->path);
 	}
-	meta = atomic_fetch_or(page_meta(old), DEAD); /* as page_kill() */
-	if ((meta & VALID) != VALID)
-		a->more_valid += __builtin_popcount(VALID & ~meta);
-	a->nr++;
-	if ((meta & PINS) == 0)
+	meta = atomic_fetch_or(page_meta(old), DEAD);
+	a->more_valid += __builtin_popcount(VALID & ~meta);
+	if (meta & PINS)
+		page_charge(s->pool, PAGE_EXEMPT); /* both are in use */
+	else
 		a->gone[a->nr_gone++] = old;
 	if (a->nr_gone == MAX_GONE)
 		adoption_settle(s, cpu, a);
@@ -666,13 +654,12 @@ valid_bits(uint64_t from, uint64_t to)
 	       << VALID_SHIFT;
 }
 
-/* In the low bits of a borrowed page's address. */
-static uintptr_t
+/* Of the sectors that are all in the range. */
+static uint32_t
 sectors_covered(unsigned offset, unsigned len)
 {
 	return valid_bits(round_up(offset, SECTOR_SIZE),
-		   round_down(offset + len, SECTOR_SIZE)) >>
-	       VALID_SHIFT;
+	    round_down(offset + len, SECTOR_SIZE));
 }
 
 /* Of the blocks that have a byte in the range. */
@@ -738,23 +725,22 @@ store_write(struct store *s, struct cpu *cpu, uint64_t pos, const char *data,
 /*
  * A part of a page.  Where a write is split within a page, the page comes in
  * parts: with the last one it may take its place, like those that are written
- * whole.  Else the store's pages, which lay side by side as the borrowed ones
+ * whole.  Else the store's pages, which lay side by side as the lent ones
  * do, would scatter.  The low bits of the entry say which sectors were
  * written; parts may be written at once, by different cpus.
  */
 static int
 write_part(struct store *s, struct cpu *cpu, struct change *c, void **entry)
 {
-	uintptr_t *bits = (uintptr_t *)entry;
-	uintptr_t old = __atomic_load_n(bits, __ATOMIC_ACQUIRE);
-	uintptr_t part = sectors_covered(c->offset, c->len);
-	char *lent = page_of((void *)old), *page;
+	char *lent = *entry, *page;
+	uint32_t part = sectors_covered(c->offset, c->len);
+	uint32_t old = atomic_load(page_meta(lent));
 	struct path path;
 	int err;
 
 	c->data = lent + c->offset;
 	page = find(s, c->index, &path);
-	if (page != NULL && ((old | part) & ALL_SECTORS) == ALL_SECTORS) {
+	if (page != NULL && ((old | part) & VALID) == VALID) {
 		c->lent = lent;
 		err = change_copy(s, cpu, &path, page, c);
 		if (err == 0)
@@ -765,7 +751,7 @@ write_part(struct store *s, struct cpu *cpu, struct change *c, void **entry)
 	}
 	err = change_page(s, cpu, c);
 	if (err == 0)
-		__atomic_fetch_or(bits, part, __ATOMIC_RELEASE);
+		atomic_fetch_or(page_meta(lent), part);
 	return err;
 }
 
@@ -783,7 +769,10 @@ store_write_pages(
 	for (; err == 0 && pos < end; pos += c.len, page++) {
 		c = first_change(pos, end);
 		if (c.len == PAGE_SIZE) {
-			err = adopt_page(s, cpu, &a, c.index, *page);
+			c.lent = *page;
+			c.data = c.lent;
+			c.set = VALID;
+			err = adopt_page(s, cpu, &a, &c);
 			if (err == 0)
 				*page = NULL;
 		} else {
@@ -1048,7 +1037,7 @@ store_new(
 		return NULL;
 	s->pool = pool;
 	s->size = size;
-	s->max_pages = limit != 0 ? limit / PAGE_SIZE : UINT64_MAX;
+	s->max_pages = limit != 0 ? (int64_t)(limit / PAGE_SIZE) : INT64_MAX;
 	s->blocksize = blocksize;
 	for (; last != 0; last >>= NODE_SHIFT)
 		s->height++;
@@ -1093,5 +1082,8 @@ store_blocks(const struct store *s)
 uint64_t
 store_memory(const struct store *s)
 {
-	return s->nr_pages * PAGE_SIZE;
+	int64_t nr = s->nr_pages;
+
+	/* a page may be given back before the one for it was counted */
+	return nr > 0 ? (uint64_t)nr * PAGE_SIZE : 0;
 }

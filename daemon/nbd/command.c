@@ -33,39 +33,44 @@ part_free(struct nbd_session *s, struct part *p)
 }
 
 /*
- * Memory of the driver's for all of the payload; it may have none, or not
- * enough.
+ * The driver's pages for a payload.  They come as it does, so many bytes ahead:
+ * a header alone must not take 32 MiB.
  */
-static void
-lent_get(struct command *c)
+#define LEND_AHEAD (256u << 10)
+
+/* None yet.  NULL when out of memory. */
+static struct lent *
+lent_new(const struct command *c)
 {
-	struct nbd_session *s = c->session;
-	struct queue *q = s->export->queue;
 	uint64_t first = c->offset >> PAGE_SHIFT;
 	uint64_t last = (c->offset + c->length - 1) >> PAGE_SHIFT;
-	unsigned max = (unsigned)(last - first + 1), nr;
-	struct lent *lent;
+	unsigned max = (unsigned)(last - first + 1);
+	struct lent *lent = malloc(sizeof(*lent) + max * sizeof(lent->page[0]));
 
-	if (q->ops->lend_pages == NULL)
-		return;
-	lent = malloc(sizeof(*lent) + max * sizeof(lent->page[0]));
-	if (lent == NULL)
-		return;
-	nr = q->ops->lend_pages(q, s->cpu, lent->page, max);
-	if (nr < max) {
-		q->ops->return_pages(q, s->cpu, lent->page, nr);
-		free(lent);
-		return;
-	}
-	lent->nr = nr;
-	c->lent = lent;
-	c->held = (size_t)nr << PAGE_SHIFT;
-	s->held += c->held;
+	if (lent != NULL)
+		*lent = (struct lent){ .max = max };
+	return lent;
 }
 
-/* c->held is the caller's. */
+/* For the bytes up to `end`, or to that of the payload.  False: out of memory.
+ */
+static bool
+lent_reach(struct command *c, uint64_t end)
+{
+	struct queue *q = c->session->export->queue;
+	struct lent *lent = c->lent;
+	uint64_t pages =
+	    (c->offset % PAGE_SIZE + end + PAGE_SIZE - 1) >> PAGE_SHIFT;
+	unsigned nr = pages < lent->max ? (unsigned)pages : lent->max;
+
+	if (nr > lent->nr)
+		lent->nr += q->ops->lend_pages(
+		    q, c->session->cpu, lent->page + lent->nr, nr - lent->nr);
+	return lent->nr >= nr;
+}
+
 static void
-lent_put(struct command *c)
+lent_free(struct command *c)
 {
 	struct queue *q = c->session->export->queue;
 
@@ -73,29 +78,19 @@ lent_put(struct command *c)
 		return;
 	q->ops->return_pages(q, c->session->cpu, c->lent->page, c->lent->nr);
 	free(c->lent);
+	c->lent = NULL;
 }
 
-/* Where byte `done` of the payload goes, and *room up to the page's end. */
-static char *
-lent_at(const struct command *c, uint32_t done, size_t *room)
+/* The iovecs from byte `done` to `end`, as far as `max` of them go. */
+static unsigned
+payload_iov(const struct command *c, uint32_t done, uint32_t end,
+    struct iovec *iov, unsigned max)
 {
 	uint64_t at = c->offset % PAGE_SIZE + done;
-
-	*room = PAGE_SIZE - at % PAGE_SIZE;
-	if (*room > c->length - done)
-		*room = c->length - done;
-	return (char *)c->lent->page[at >> PAGE_SHIFT] + at % PAGE_SIZE;
-}
-
-unsigned
-command_want(
-    const struct command *c, uint32_t done, struct iovec *iov, unsigned max)
-{
-	uint64_t at = c->offset % PAGE_SIZE + done;
-	uint64_t left = c->length - done;
+	uint64_t left = end - done;
 	size_t off = at % PAGE_SIZE, room;
 	struct iovec *last = iov;
-	char *end = NULL, *page;
+	char *behind = NULL, *page;
 	void **next;
 
 	if (c->lent == NULL) {
@@ -106,35 +101,48 @@ command_want(
 	for (; left > 0; left -= room, off = 0) {
 		room = PAGE_SIZE - off < left ? PAGE_SIZE - off : left;
 		page = *next++;
-		if (page == end) { /* one run of pages is one iovec */
+		if (page == behind) { /* one run of pages is one iovec */
 			last->iov_len += room;
 		} else {
-			if (end != NULL && ++last == iov + max)
+			if (behind != NULL && ++last == iov + max)
 				return max;
 			*last = (struct iovec){ page + off, room };
 		}
-		end = page + PAGE_SIZE;
+		behind = page + PAGE_SIZE;
 	}
 	return (unsigned)(last - iov) + 1;
 }
 
+unsigned
+command_want(struct command *c, uint32_t done, struct iovec *iov, unsigned max)
+{
+	struct nbd_session *s = c->session;
+	uint32_t end = c->length;
+
+	if (c->lent != NULL && end - done > LEND_AHEAD)
+		end = done + LEND_AHEAD;
+	if (c->lent != NULL && !lent_reach(c, end)) {
+		s->drain = c->length - done;
+		s->drain_cookie = c->cookie;
+		s->drain_error = -ENOMEM;
+		s->big = NULL;
+		command_free(c);
+		return 0;
+	}
+	return payload_iov(c, done, end, iov, max);
+}
+
 /* The start of a payload, from where it was received. */
 static void
-payload_begin(struct command *c, const char *data, size_t len)
+payload_begin(const struct command *c, const char *data, uint32_t len)
 {
-	uint32_t done = 0;
-	size_t room;
-	char *to;
+	struct iovec iov;
+	uint32_t done, n;
 
-	if (c->lent == NULL) {
-		memcpy(c->chunk->data, data, len);
-		return;
-	}
-	for (; done < len; done += (uint32_t)room) {
-		to = lent_at(c, done, &room);
-		if (room > len - done)
-			room = len - done;
-		memcpy(to, data + done, room);
+	for (done = 0; done < len; done += n) {
+		payload_iov(c, done, len, &iov, 1);
+		n = (uint32_t)iov.iov_len;
+		memcpy(iov.iov_base, data + done, n);
 	}
 }
 
@@ -152,7 +160,7 @@ command_free(struct command *c)
 		part_fini(s, &c->first);
 	if (c->chunk != NULL)
 		session_unref(s, c->chunk);
-	lent_put(c);
+	lent_free(c);
 	s->held -= c->held;
 	s->nr_commands--;
 	pool_put(s->pool, POOL_COMMAND, c);
@@ -221,7 +229,7 @@ part_init(struct part *p, struct command *c, enum req_op op, uint64_t pos)
 	p->bio.end_io = part_end;
 	p->bio.priv = c;
 	if (c->lent != NULL) {
-		p->bio.pages = c->lent->page;
+		p->bio.lent = c->lent->page;
 		p->bio.first_page = c->offset >> PAGE_SHIFT;
 	}
 	if ((c->flags & NBD_CMD_FLAG_FUA) != 0 && op != REQ_OP_READ &&
@@ -650,18 +658,32 @@ await_small(struct nbd_session *s, const struct wire_request *req)
 	return session_room(s, size);
 }
 
+/* Memory for a large payload, of which `have` bytes are there.  False: none. */
+static bool
+payload_new(struct command *c, uint32_t have)
+{
+	struct nbd_session *s = c->session;
+
+	if (s->export->queue->ops->lend_pages != NULL)
+		c->lent = lent_new(c);
+	if (c->lent != NULL && lent_reach(c, have > 0 ? have : 1)) {
+		c->held = (size_t)c->lent->max << PAGE_SHIFT;
+		s->held += c->held;
+		return true;
+	}
+	lent_free(c);
+	c->chunk = session_chunk(s, c->length);
+	return c->chunk != NULL;
+}
+
 /* A large one gets memory of its own, into which the rest is read. */
 static int
 await_big(struct nbd_session *s, const struct wire_request *req)
 {
-	size_t have = session_avail(s) - NBD_REQUEST_SIZE;
+	uint32_t have = (uint32_t)(session_avail(s) - NBD_REQUEST_SIZE);
 	struct command *c = command_new(s, req);
 
-	if (c != NULL)
-		lent_get(c);
-	if (c != NULL && c->lent == NULL)
-		c->chunk = session_chunk(s, req->length);
-	if (c == NULL || (c->lent == NULL && c->chunk == NULL)) {
+	if (c == NULL || !payload_new(c, have)) {
 		if (c != NULL)
 			command_free(c);
 		request_refuse(s, req, -ENOMEM);
@@ -670,7 +692,7 @@ await_big(struct nbd_session *s, const struct wire_request *req)
 	payload_begin(c, session_input(s) + NBD_REQUEST_SIZE, have);
 	s->in_pos = s->in_len;
 	s->big = c;
-	s->big_done = (uint32_t)have;
+	s->big_done = have;
 	return 0;
 }
 
@@ -726,8 +748,7 @@ request_parse(struct nbd_session *s, bool *partial)
 	}
 	if (payload > NBD_MAX_DRAIN)
 		return session_fail(s, -EPROTO, "write of %u bytes", payload);
-	if (payload > 0)
-		s->was_big = payload >= NBD_BIG_PAYLOAD;
+	s->was_big = payload >= NBD_BIG_PAYLOAD;
 	error = request_check(s, &req);
 	if (error != 0) {
 		request_refuse(s, &req, error);

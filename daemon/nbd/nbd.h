@@ -74,8 +74,8 @@ struct nbd_session;
  * for it that no bytes of the client's bring about: output after there was
  * none, input that a limit had held back, the next bios of a long zeroing,
  * the end.  The caller remembers it, and in its next turn calls nbd_got(s, 0,
- * now), then nbd_out().  It may be called from within any function below, and
- * from the end of a bio; it must not call any of them.
+ * false, now), then nbd_out().  It may be called from within any function
+ * below, and from the end of a bio; it must not call any of them.
  */
 struct nbd_session *nbd_session_new(
     const struct nbd_host *host, void (*wake)(void *arg), void *arg);
@@ -91,7 +91,8 @@ void nbd_session_free(struct nbd_session *s);
 
 /*
  * The session is in transmission and from now on this cpu's.  Before it, it
- * submits nothing.  Call nbd_got(s, 0, now) after it: requests may be there.
+ * submits nothing.  Call nbd_got(s, 0, false, now) after it: requests may be
+ * there.
  */
 void nbd_attach(struct nbd_session *s, struct cpu *cpu, struct nbd_pool *pool);
 
@@ -114,12 +115,14 @@ int nbd_want(struct nbd_session *s, struct iovec *iov, int max);
 
 /*
  * `n` bytes were read there (0 is fine: time has passed, a tag was freed).
- * Complete requests become bios and are submitted under the session's plug.
- * 0; or -errno, for good: the client broke the protocol (-EPROTO), asked for
- * an export that is not there (-ENOENT), and so on.  Then the session is
- * aborted; nbd_error() says why, for the log.
+ * Complete requests become bios and are submitted under the session's plug,
+ * but with `more`: then you read again at once, and they are one batch with
+ * what that brings, or does not bring.  0; or -errno, for good: the client
+ * broke the protocol (-EPROTO), asked for an export that is not there
+ * (-ENOENT), and so on.  Then the session is aborted; nbd_error() says why, for
+ * the log.
  */
-int nbd_got(struct nbd_session *s, size_t n, uint64_t now);
+int nbd_got(struct nbd_session *s, size_t n, bool more, uint64_t now);
 /* "" when nothing was wrong. */
 const char *nbd_error(const struct nbd_session *s);
 
@@ -144,8 +147,8 @@ void nbd_shutdown(struct nbd_session *s);
 void nbd_expire(struct nbd_session *s, uint64_t now);
 
 /*
- * When nbd_got(s, 0, now) wants to be called without any bytes: the time at
- * which a plug closes (ns); NBD_NEVER; or NBD_STALLED: in each turn in which
+ * When nbd_got(s, 0, false, now) wants to be called without any bytes: the time
+ * at which a plug closes (ns); NBD_NEVER; or NBD_STALLED: in each turn in which
  * a tag was freed or a request moved, so in any.
  */
 #define NBD_NEVER   UINT64_MAX

@@ -4,7 +4,7 @@
  * are read into.
  *
  *	in     [ parsed, perhaps writes | in_pos: rest of a request | free ]
- *	big    [ payload that has come | rest, read first ]
+ *	big    [ payload that has come | rest, read first ]  head [ what follows ]
  *
  * A session that has nothing partial has no chunk: an idle connection costs
  * no buffer.
@@ -285,21 +285,32 @@ nbd_listens(struct nbd_session *s)
 	return !s->blocked;
 }
 
+/* Does the payload end with these? */
+static bool
+whole(const struct nbd_session *s, const struct iovec *iov, unsigned nr)
+{
+	size_t left = s->big->length - s->big_done;
+
+	while (nr-- > 0)
+		left -= iov[nr].iov_len;
+	return left == 0;
+}
+
 int
 nbd_want(struct nbd_session *s, struct iovec *iov, int max)
 {
-	unsigned nr;
+	unsigned nr = 0;
 	size_t room;
 
 	if (max <= 0 || !nbd_listens(s))
 		return 0;
 	if (s->big != NULL) {
-		assert(s->in == NULL);
+		assert(s->in == NULL && s->nr_head == 0);
 		nr = command_want(s->big, s->big_done, iov, (unsigned)max);
-		room = sizeof(s->head) - s->nr_head;
-		if (nr < (unsigned)max && room > 0)
-			iov[nr++] =
-			    (struct iovec){ s->head + s->nr_head, room };
+	}
+	if (nr > 0) {
+		if (nr < (unsigned)max && whole(s, iov, nr))
+			iov[nr++] = (struct iovec){ s->head, sizeof(s->head) };
 		return (int)nr;
 	}
 	if (s->in == NULL && !in_new(s))
@@ -324,8 +335,7 @@ take(struct nbd_session *s, size_t n)
 		if (rest > n)
 			rest = n;
 		s->big_done += (uint32_t)rest;
-		s->nr_head += (unsigned)(n - rest);
-		assert(s->nr_head <= sizeof(s->head));
+		s->nr_head = (unsigned)(n - rest);
 		if (s->big_done == s->big->length)
 			command_received(s);
 		return;
@@ -363,7 +373,7 @@ awaits_more(struct nbd_session *s)
 }
 
 int
-nbd_got(struct nbd_session *s, size_t n, uint64_t now)
+nbd_got(struct nbd_session *s, size_t n, bool more, uint64_t now)
 {
 	int err = s->error;
 
@@ -384,7 +394,7 @@ nbd_got(struct nbd_session *s, size_t n, uint64_t now)
 		return s->error;
 	}
 	tidy(s);
-	if (s->cpu != NULL)
+	if (s->cpu != NULL && !more)
 		submit_pending(s, awaits_more(s), now);
 	return err;
 }
@@ -393,7 +403,7 @@ void
 nbd_eof(struct nbd_session *s, uint64_t now)
 {
 	s->eof = true;
-	nbd_got(s, 0, now);
+	nbd_got(s, 0, false, now);
 }
 
 void

@@ -18,7 +18,7 @@
 #define NBD_CHUNK (256u << 10)
 /* From this on a payload that has not wholly come gets memory of its own. */
 #define NBD_BIG_PAYLOAD (32u << 10)
-/* What is read behind such a payload: little, for it may have to be copied. */
+/* What is read after such a request: what follows may be another one's. */
 #define NBD_PEEK NBD_REQUEST_SIZE
 /*
  * Shorter reads are copied into one run of replies: 64 iovecs a sendmsg cost
@@ -135,7 +135,7 @@ void order_remove(struct order *o, struct part *p);
  * the device: those that it keeps are not copied.
  */
 struct lent {
-	unsigned nr;
+	unsigned nr, max; /* pages there, and needed for all of it */
 	void *page[];
 };
 
@@ -152,9 +152,9 @@ struct command {
 	unsigned nr_parts;   /* that have not ended */
 	int error;           /* of the first that failed */
 	struct chunk *chunk; /* holds the payload of a write, or `reply` */
-	struct lent *lent;   /* or this does */
+	struct lent *lent;   /* or this holds the payload */
 	char *reply;         /* of a read that is copied: header, data */
-	size_t held;         /* of lent pages; of a read, until it was sent */
+	size_t held;         /* lent pages, all of them; a read until sent */
 	uint64_t sent_at;    /* so much of the stream sent: it was sent */
 	uint64_t zero_pos, zero_end; /* of a zeroing: not in a bio yet */
 };
@@ -164,9 +164,12 @@ STAILQ_HEAD(command_list, command);
 int command_parse(struct nbd_session *s);
 /* The payload of s->big has come. */
 void command_received(struct nbd_session *s);
-/* Where the rest of a payload goes: the iovecs used. */
-unsigned command_want(
-    const struct command *c, uint32_t done, struct iovec *iov, unsigned max);
+/*
+ * Where the rest of s->big's payload goes, or the next part of it: how many
+ * iovecs that takes.  0: out of memory, it is drained instead.
+ */
+unsigned
+command_want(struct command *c, uint32_t done, struct iovec *iov, unsigned max);
 /* The next bio of a zeroing.  NULL when out of memory. */
 struct part *command_zero_part(struct command *c);
 /* Write no more of a zeroing. */

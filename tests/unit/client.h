@@ -28,7 +28,7 @@
 
 #define FAKE_SIZE  (8u << 20) /* bytes that are kept; beyond are zeros */
 #define FAKE_LOG   4096u
-#define FAKE_SPARE 256u
+#define FAKE_SPARE 64u
 
 enum fake_end {
 	FAKE_NOW,     /* requests end as they are queued */
@@ -131,7 +131,7 @@ static inline void
 fake_write_pages(struct fake *f, struct bio *bio)
 {
 	uint64_t pos = bio->pos, end = pos + bio->bytes, n;
-	void **page = bio->pages + (pos / PAGE_SIZE - bio->first_page);
+	void **page = bio->lent + (pos / PAGE_SIZE - bio->first_page);
 
 	assert_null(bio->bv[0].base);
 	for (; pos < end; pos += n, page++) {
@@ -190,7 +190,7 @@ fake_copy(struct fake *f, struct bio *bio)
 		fake_pin(f, bio);
 		return;
 	}
-	if (bio->pages != NULL) {
+	if (bio->lent != NULL) {
 		fake_write_pages(f, bio);
 		return;
 	}
@@ -374,6 +374,8 @@ struct client {
 	uint64_t now;
 	unsigned nr_wakes;
 	bool woken;
+	bool eager;      /* reads again at once after a read that was filled */
+	bool more;       /* it will */
 	size_t step;     /* bytes a read brings at most */
 	size_t out_step; /* bytes a write takes at most */
 	bool deaf;       /* reads nothing */
@@ -464,7 +466,7 @@ client_new(const struct world *world)
 	c->cpu = &c->machine->cpu[0];
 	c->fake.data = calloc(1, FAKE_SIZE);
 	c->fake.piece = 4096;
-	c->fake.max_lent = FAKE_SPARE; /* then payloads are the daemon's */
+	c->fake.max_lent = UINT32_MAX;
 	TAILQ_INIT(&c->fake.held);
 	assert_int_equal(
 	    queue_new(&c->queue, c->machine,
@@ -547,7 +549,7 @@ client_receive(struct client *c)
 static inline void
 client_got(struct client *c, size_t n)
 {
-	int err = nbd_got(c->session, n, c->now);
+	int err = nbd_got(c->session, n, c->more, c->now);
 
 	if (err != 0 && c->error == 0)
 		c->error = err;
@@ -589,8 +591,9 @@ client_read(struct client *c, const char *data, size_t len)
 {
 	struct iovec iov[5];
 	int nr = nbd_want(c->session, iov, 5), i;
-	size_t done = 0, n;
+	size_t done = 0, n = 0;
 
+	c->more = false;
 	if (nr == 0)
 		return 0;
 	if (len > c->step)
@@ -600,6 +603,7 @@ client_read(struct client *c, const char *data, size_t len)
 		memcpy(iov[i].iov_base, data + done, n);
 		done += n;
 	}
+	c->more = c->eager && i == nr && iov[nr - 1].iov_len == n;
 	client_got(c, done);
 	return done;
 }
@@ -612,10 +616,16 @@ client_push(struct client *c, const char *data, size_t len)
 
 	while (done < len && c->error == 0) {
 		n = client_read(c, data + done, len - done);
-		client_settle(c);
+		if (!c->more)
+			client_settle(c);
 		if (n == 0 && !nbd_listens(c->session))
 			break;
 		done += n;
+	}
+	if (c->more) {
+		c->more = false;
+		client_got(c, 0);
+		client_settle(c);
 	}
 	return done;
 }

@@ -45,6 +45,77 @@ test_wrong_magic(void **state)
 	client_free(c);
 }
 
+/* With a driver that lends pages, whatever the others have. */
+static struct client *
+lending(unsigned max_lent)
+{
+	bool before = fake_lends;
+	struct client *c;
+
+	fake_lends = true;
+	c = transmission(false);
+	fake_lends = before;
+	c->fake.max_lent = max_lent;
+	return c;
+}
+
+static void
+test_lent_pages(void **state)
+{
+	struct client *c = lending(UINT32_MAX);
+	struct bytes b = { 0 };
+
+	(void)state;
+	c->step = 28; /* a header, then nothing yet */
+	c->fake.end = FAKE_HELD;
+	add_write(&b, 1, 512, MIB, 'w');
+	client_push(c, b.p, 28);
+	assert_int_equal(c->session->held, MIB + PAGE_SIZE);
+	assert_in_range(c->fake.nr_lent, 1, 65); /* not 257 */
+	c->step = SIZE_MAX;
+	client_push(c, b.p + 28, b.len - 28);
+	/* but those at the ends and where it is split: it has a part there */
+	assert_in_range(c->fake.nr_lent, 2, 2 + MIB / (255 * 512));
+	assert_int_equal(c->fake.nr_kept + c->fake.nr_lent, 257);
+	assert_int_equal(c->session->held, MIB + PAGE_SIZE);
+	fake_release(c, UINT32_MAX);
+	client_settle(c);
+	expect_reply(c, 1, 0, 0);
+	assert_int_equal(c->fake.data[511], 0);
+	assert_int_equal(c->fake.data[512], 'w');
+	assert_int_equal(c->fake.data[511 + MIB], 'w');
+	assert_int_equal(c->fake.data[512 + MIB], 0);
+	c->fake.end = FAKE_NOW;
+	expect_in_step(c);
+	bytes_free(&b);
+	client_free(c);
+}
+
+static void
+test_no_pages_to_lend(void **state)
+{
+	static const unsigned max[] = { 0, 1, 64, 65, 200 };
+	unsigned i;
+
+	(void)state;
+	for (i = 0; i < 5; i++) {
+		struct client *c = lending(max[i]);
+		struct bytes b = { 0 };
+
+		/* none at all: elsewhere; none any more: refused */
+		add_write(&b, 1, 4096, MIB, 'x');
+		client_push(c, b.p, 28);
+		client_push(c, b.p + 28, b.len - 28);
+		client_settle(c);
+		bytes_free(&b);
+		expect_reply(c, 1, i == 0 ? 0 : NBD_ENOMEM, 0);
+		assert_int_equal(c->fake.data[4096], i == 0 ? 'x' : 0);
+		assert_int_equal(c->fake.nr_lent, 0);
+		expect_in_step(c);
+		client_free(c);
+	}
+}
+
 static void
 test_cookies(void **state)
 {
@@ -595,6 +666,10 @@ main(void)
 		    test_cookies),
 		CASE("answers unknown commands EINVAL (N112, N119, N122, N159)",
 		    test_unknown_commands),
+		CASE("receives large payloads into the driver's pages",
+		    test_lent_pages),
+		CASE("does without them, or refuses the write",
+		    test_no_pages_to_lend),
 		CASE("refuses flags that the command has not (N113 to N115)",
 		    test_flags),
 		CASE(

@@ -704,7 +704,7 @@ test_nothing_is_served_before_attach(void **state)
 	add_request(&b, NBD_CMD_READ, 0, 2, 0, 512);
 	assert_int_equal(nbd_want(c->session, iov, 2), 1);
 	memcpy(iov[0].iov_base, b.p, b.len);
-	assert_int_equal(nbd_got(c->session, b.len, c->now), 0);
+	assert_int_equal(nbd_got(c->session, b.len, false, c->now), 0);
 	assert_true(nbd_in_transmission(c->session));
 	assert_int_equal(nbd_want(c->session, iov, 2), 0);
 	nbd_eof(c->session, c->now);

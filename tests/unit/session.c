@@ -603,7 +603,7 @@ test_abort_in_flight(void **state)
 	c->woken = false;
 	assert_int_equal(nbd_out(c->session, iov, 2), 0);
 	assert_int_equal(nbd_want(c->session, iov, 2), 0);
-	assert_int_equal(nbd_got(c->session, 0, c->now), 0);
+	assert_int_equal(nbd_got(c->session, 0, false, c->now), 0);
 	assert_int_equal(nbd_in_flight(c->session), 70);
 	assert_false(nbd_done(c->session));
 	fake_release(c, 69);
@@ -678,7 +678,7 @@ test_error_in_flight(void **state)
 	assert_true(nbd_done(c->session));
 	client_settle(c);
 	expect_no_more(c);
-	assert_int_equal(nbd_got(c->session, 0, c->now), -EPROTO);
+	assert_int_equal(nbd_got(c->session, 0, false, c->now), -EPROTO);
 	client_free(c);
 }
 

@@ -108,11 +108,11 @@ roll(uint64_t *rnd, uint32_t below)
 	return (uint32_t)(*rnd >> 20) % below;
 }
 
-/* ------------------------------------------------------ borrowed pages */
+/* ------------------------------------------------------ lent pages */
 
 #define MAX_LENT 32u
 
-/* A write as it is received: in borrowed pages. */
+/* A write as it is received. */
 struct lent {
 	uint64_t pos, len;
 	unsigned nr;
@@ -130,7 +130,7 @@ lent_new(struct lent *l, struct page_pool *p, struct cpu *cpu, uint64_t pos,
 	l->pos = pos;
 	l->len = len;
 	l->nr = (unsigned)((pos + len - 1) / PAGE_SIZE - pos / PAGE_SIZE + 1);
-	if (l->nr > MAX_LENT || page_borrow(p, cpu, l->page, l->nr) != l->nr)
+	if (l->nr > MAX_LENT || page_lend(p, cpu, l->page, l->nr) != l->nr)
 		return false;
 	for (done = 0; done < len; done += n, pos += n, page++) {
 		n = PAGE_SIZE - pos % PAGE_SIZE;
@@ -793,10 +793,10 @@ whole_pages_are_kept_and_not_copied(void **state)
 		memcpy(page, l.page, sizeof(page));
 		assert_int_equal(
 		    lent_write(&l, b.s, b.cpu, 0, 9 * PAGE_SIZE), 0);
-		assert_ptr_equal(page_of(l.page[0]), page[0]); /* a part */
+		assert_ptr_equal(l.page[0], page[0]); /* a part */
 		for (i = 1; i < 9; i++)
 			assert_null(l.page[i]);
-		assert_ptr_equal(page_of(l.page[9]), page[9]);
+		assert_ptr_equal(l.page[9], page[9]);
 		page_return(b.p, b.cpu, l.page, l.nr);
 
 		assert_bytes(&b, 1000, data, 9 * PAGE_SIZE);
@@ -829,7 +829,7 @@ parts_of_a_page_are_kept_when_it_is_whole(void **state)
 	page = l.page[1];
 	assert_int_equal(lent_write(&l, b.s, b.cpu, 0, 5120), 0);
 	assert_null(l.page[0]);
-	assert_ptr_equal(page_of(l.page[1]), page);
+	assert_ptr_equal(l.page[1], page);
 
 	/* somebody else is faster with a part, and with one that comes yet */
 	assert_int_equal(store_write(b.s, b.cpu, 4096 + 512, "x", 1), 0);
@@ -1224,7 +1224,7 @@ write_last_part(struct worker *w, uint64_t pos, const char *data)
 	if (!lent_new(&l, w->crowd->p, w->cpu, pos, data, STRIPE))
 		return -ENOMEM;
 	for (i = 0; i < l.nr; i++)
-		l.page[i] = (char *)l.page[i] + 0xff;
+		*page_meta(l.page[i]) = 0x7f800000u; /* all valid */
 	err = lent_write(&l, w->crowd->s, w->cpu, 0, STRIPE);
 	page_return(w->crowd->p, w->cpu, l.page, l.nr);
 	return err;
@@ -1267,6 +1267,93 @@ fight(void *arg)
 	return NULL;
 }
 
+/*
+ * One request of 16 pages, split: each thread writes every fourth of its parts
+ * of 1536 bytes, so that pages get theirs from two or three cpus at once.
+ */
+#define SHARED_PAGES 16u
+#define SHARED_PART  1536u
+
+static struct lent shared;
+static pthread_barrier_t shared_ready, shared_done;
+
+static void *
+share(void *arg)
+{
+	static char data[SHARED_PAGES * PAGE_SIZE];
+	struct worker *w = arg;
+	struct crowd *c = w->crowd;
+	uint64_t at, end;
+	unsigned i, j;
+
+	for (i = 0; i < (SANITIZED ? 100 : 500); i++) {
+		turn(w->cpu);
+		if (w->cpu->id == 0) {
+			for (j = 0; j < sizeof(data); j++)
+				data[j] = (char)(i + j / 512);
+			expect(w, lent_new(&shared, c->p, w->cpu, 0, data,
+				      sizeof(data)));
+		}
+		pthread_barrier_wait(&shared_ready);
+		for (j = w->cpu->id; j * SHARED_PART < sizeof(data);
+		     j += NR_THREADS) {
+			at = j * SHARED_PART;
+			end = at + SHARED_PART;
+			if (end > sizeof(data))
+				end = sizeof(data);
+			expect(
+			    w, lent_write(&shared, c->s, w->cpu, at, end) == 0);
+		}
+		pthread_barrier_wait(&shared_done);
+		if (w->cpu->id != 0)
+			continue;
+		page_return(c->p, w->cpu, shared.page, shared.nr);
+		store_read(c->s, w->cpu, 0, data, sizeof(data));
+		for (j = 0; j < sizeof(data); j++)
+			expect(w, data[j] == (char)(i + j / 512));
+		expect(w, store_blocks(c->s) == sizeof(data) / 512);
+		expect(w, page_pool_used(c->p) == sizeof(data) + PAGE_SIZE);
+	}
+	rest(c->p, w->cpu);
+	return NULL;
+}
+
+/* In a pool that has room for one page more than there are. */
+#define FULL_PAGES 256u
+
+static void *
+fill(void *arg)
+{
+	static char data[NR_THREADS][FULL_PAGES * PAGE_SIZE];
+	struct worker *w = arg;
+	struct crowd *c = w->crowd;
+	char *mine = data[w->cpu->id];
+	struct lent l;
+	unsigned i, j;
+
+	for (i = 0; i < (SANITIZED ? 200 : 1000); i++) {
+		turn(w->cpu);
+		if (i % 8 == 0)
+			rest(c->p, w->cpu), turn(w->cpu);
+		if (w->cpu->id == 0) { /* the one that takes it, and gives it */
+			expect(
+			    w, store_write(c->s, w->cpu, FULL_PAGES * PAGE_SIZE,
+				   mine, PAGE_SIZE) == 0);
+			expect(w, store_discard(c->s, w->cpu,
+				      FULL_PAGES * PAGE_SIZE, PAGE_SIZE) == 0);
+			continue;
+		}
+		for (j = 0; j < FULL_PAGES; j += MAX_LENT) {
+			expect(w, lent_new(&l, c->p, w->cpu, j * PAGE_SIZE,
+				      mine, MAX_LENT * PAGE_SIZE));
+			expect(w, lent_write(&l, c->s, w->cpu, 0, l.len) == 0);
+			page_return(c->p, w->cpu, l.page, l.nr);
+		}
+	}
+	rest(c->p, w->cpu);
+	return NULL;
+}
+
 static void
 check_accounts(struct crowd *c)
 {
@@ -1292,9 +1379,13 @@ check_accounts(struct crowd *c)
 	assert_int_equal(store_memory(c->s), nr_pages * PAGE_SIZE);
 }
 
-/* Let them all do it.  The store stays, for a look at what they left. */
+/*
+ * Let them all do it, where `first` bytes are written already, the pool has
+ * this limit.  The store stays, for a look at what they left.
+ */
 static struct worker *
-crowd_run(struct crowd *c, uint64_t size, void *(*job)(void *))
+crowd_run_limited(struct crowd *c, uint64_t size, uint64_t first,
+    uint64_t limit, void *(*job)(void *))
 {
 	struct worker *w = calloc(NR_THREADS, sizeof(*w));
 	pthread_t thread[NR_THREADS];
@@ -1302,8 +1393,11 @@ crowd_run(struct crowd *c, uint64_t size, void *(*job)(void *))
 
 	assert_non_null(w);
 	*c = (struct crowd){ .m = host_new(NR_THREADS) };
-	c->p = page_pool_new(c->m, 0);
+	c->p = page_pool_new(c->m, limit);
 	c->s = store_new(c->p, size, 512, 0);
+	turn(c->m->cpu);
+	assert_int_equal(store_zero(c->s, c->m->cpu, 0, first), 0);
+	rest(c->p, c->m->cpu);
 	for (i = 0; i < NR_THREADS; i++) {
 		w[i].crowd = c;
 		w[i].cpu = &c->m->cpu[i];
@@ -1315,6 +1409,12 @@ crowd_run(struct crowd *c, uint64_t size, void *(*job)(void *))
 	assert_int_equal(c->nr_errors, 0);
 	turn(c->m->cpu);
 	return w;
+}
+
+static struct worker *
+crowd_run(struct crowd *c, uint64_t size, void *(*job)(void *))
+{
+	return crowd_run_limited(c, size, 0, 0, job);
 }
 
 /* Nothing is left in the store. */
@@ -1359,6 +1459,40 @@ many_cpus_in_one_page_lose_no_byte(void **state)
 	(void)state;
 	check_accounts(&c);
 	assert_int_equal(store_discard(c.s, c.m->cpu, 0, COMMON + PRIVATE), 0);
+	crowd_free(&c, w);
+}
+
+static void
+many_cpus_write_parts_of_the_same_pages(void **state)
+{
+	struct crowd c;
+	struct worker *w;
+
+	(void)state;
+	pthread_barrier_init(&shared_ready, NULL, NR_THREADS);
+	pthread_barrier_init(&shared_done, NULL, NR_THREADS);
+	w = crowd_run(&c, SHARED_PAGES * PAGE_SIZE, share);
+	pthread_barrier_destroy(&shared_ready);
+	pthread_barrier_destroy(&shared_done);
+	assert_int_equal(
+	    store_discard(c.s, c.m->cpu, 0, SHARED_PAGES * PAGE_SIZE), 0);
+	crowd_free(&c, w);
+}
+
+/* Pages that take the place of others are not counted twice, nor late. */
+static void
+pages_that_are_replaced_do_not_fill_a_pool(void **state)
+{
+	uint64_t size = (FULL_PAGES + 1) * PAGE_SIZE;
+	struct crowd c;
+	struct worker *w;
+
+	(void)state;
+	w = crowd_run_limited(&c, size, FULL_PAGES * PAGE_SIZE,
+	    (FULL_PAGES + 2) * PAGE_SIZE, fill);
+	assert_int_equal(page_pool_used(c.p), (FULL_PAGES + 1) * PAGE_SIZE);
+	assert_int_equal(store_blocks(c.s), FULL_PAGES * 8);
+	assert_int_equal(store_discard(c.s, c.m->cpu, 0, size), 0);
 	crowd_free(&c, w);
 }
 
@@ -1446,6 +1580,8 @@ main(void)
 		    reading_what_was_never_written_takes_no_memory),
 		cmocka_unit_test(many_cpus_at_once_lose_no_byte),
 		cmocka_unit_test(many_cpus_in_one_page_lose_no_byte),
+		cmocka_unit_test(many_cpus_write_parts_of_the_same_pages),
+		cmocka_unit_test(pages_that_are_replaced_do_not_fill_a_pool),
 		cmocka_unit_test(branches_come_and_go_under_many_cpus),
 	};
 

@@ -166,6 +166,64 @@ test_limit_opens_plug(void **state)
 
 /* ------------------------------------------------------------------ order */
 
+/* What is sent together is one batch, in however many reads it comes. */
+static void
+test_batch_around_a_large_write(void **state)
+{
+	struct client *c = transmission(NULL);
+	struct bytes b = { 0 };
+	unsigned i, round;
+
+	(void)state;
+	c->eager = true;
+	for (round = 0; round < 3; round++) {
+		unsigned before = c->fake.nr_log;
+
+		b.len = 0;
+		for (i = 0; i < 8; i++)
+			add_request(&b, NBD_CMD_READ, 0, i, i * 4096, 4096);
+		add_write(&b, 8, MIB, 64 << 10, 'w');
+		for (i = 9; i < 40; i++)
+			add_request(&b, NBD_CMD_READ, 0, i, i * 4096, 4096);
+		client_send(c, &b);
+		for (i = 0; i < 40; i++)
+			expect_reply(c, i, 0, i == 8 ? 0 : 4096);
+		/* 8 reads, the write, 31 reads */
+		assert_int_equal(c->fake.nr_log - before, 3);
+	}
+	bytes_free(&b);
+	client_free(c);
+}
+
+/* Reads are a batch still, after a large write, too. */
+static void
+test_batch_after_a_large_write(void **state)
+{
+	struct client *c = transmission(NULL);
+	struct bytes b = { 0 };
+	unsigned i;
+
+	(void)state;
+	add_write(&b, 1, 0, 256 << 10, 'w');
+	client_push(c, b.p, 28);
+	client_push(c, b.p + 28, b.len - 28);
+	client_settle(c);
+	expect_reply(c, 1, 0, 0);
+	for (i = 0; i < 3; i++) { /* the first is read alone, at most */
+		unsigned before = c->fake.nr_log, j;
+
+		b.len = 0;
+		for (j = 0; j < 16; j++)
+			add_request(&b, NBD_CMD_READ, 0, j, j * 4096, 4096);
+		client_send(c, &b);
+		for (j = 0; j < 16; j++)
+			expect_reply(c, j, 0, 4096);
+		assert_in_range(c->fake.nr_log - before, 1, i == 0 ? 2 : 1);
+	}
+	bytes_free(&b);
+	client_free(c);
+}
+
 static void
 test_overlap_in_a_batch(void **state)
 {
@@ -588,6 +646,10 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		CASE("opens a plug for a batch, as the kernel's aio (T34)",
 		    test_batches),
+		CASE("keeps a batch together around a large write",
+		    test_batch_around_a_large_write),
+		CASE("goes on so after a large write",
+		    test_batch_after_a_large_write),
 		CASE("keeps the plug open while a request is partly there",
 		    test_plug_waits_for_the_rest),
 		CASE("closes it after a millisecond all the same",

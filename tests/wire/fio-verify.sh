@@ -109,6 +109,8 @@ while read -r rw depth jobs irq bs kernel sched plug; do
 	device="nullb0:size=${size}M,memory_backed=1,discard=1"
 	device+=",irqmode=$irq,completion_nsec=20000,kernel=$kernel"
 	device+=",scheduler=$sched,plug=$plug"
+	# splits, in the midst of pages, too
+	device+=",max_sectors=$((runs % 4 * 9))"
 	# few tags, so that requests wait in the scheduler
 	[ "$sched" = none ] || device+=",hw_queue_depth=4"
 	start_nullbd "$device"

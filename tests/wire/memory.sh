@@ -71,6 +71,31 @@ run --requests 2000 --bs 1m --depth 4 --rw mixed
 bound "KiB more after a million requests" $(($(rss_kib) - before)) 2048
 stop_nullbd
 
+# Payloads that were announced, and of which a byte came: memory follows the
+# bytes, not the promise, and comes back.
+start_nullbd nullb0:size=64M,memory_backed=1
+run --requests 1000
+before=$(rss_kib)
+python3 - "$sock" "$pid" <<'END' >"$tmp/promised" || fail "60 headers"
+import re, socket, struct, sys, time
+clients = []
+for i in range(60):
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(sys.argv[1])
+    s.recv(18)
+    s.sendall(struct.pack(">IQII", 3, 0x49484156454F5054, 1, 0))
+    assert len(s.recv(10, socket.MSG_WAITALL)) == 10
+    s.sendall(struct.pack(">IHHQQI", 0x25609513, 0, 1, i, 0, 32 << 20) + b"x")
+    clients.append(s)
+time.sleep(1)
+print(re.search(r"VmRSS:\s*(\d+)", open("/proc/%s/status" % sys.argv[2]).read())[1])
+END
+bound "KiB for 60 writes of 32 MiB that have not come" \
+	$(($(<"$tmp/promised") - before)) $((60 * 512))
+sleep 1
+bound "KiB more when they are gone" $(($(rss_kib) - before)) 16384
+stop_nullbd
+
 # Connections that are silent, most of them.  (The most that the daemon has had
 # is what counts: load closes them before we could look.)
 peak_kib() {
