@@ -4,7 +4,8 @@
  * are read into.
  *
  *	in     [ parsed, perhaps writes | in_pos: rest of a request | free ]
- *	big    [ payload that has come | rest, read first ]  head [ what follows ]
+ *	big    [ payload that has come | rest, read first ]
+ *	head   [ what follows that, or the start of a request ]
  *
  * A session that has nothing partial has no chunk: an idle connection costs
  * no buffer.
