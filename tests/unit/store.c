@@ -1286,7 +1286,7 @@ share(void *arg)
 	uint64_t at, end;
 	unsigned i, j;
 
-	for (i = 0; i < (SANITIZED ? 100 : 500); i++) {
+	for (i = 0; i < (SANITIZED ? 100 : 300); i++) {
 		turn(w->cpu);
 		if (w->cpu->id == 0) {
 			for (j = 0; j < sizeof(data); j++)
@@ -1331,7 +1331,7 @@ fill(void *arg)
 	struct lent l;
 	unsigned i, j;
 
-	for (i = 0; i < (SANITIZED ? 200 : 1000); i++) {
+	for (i = 0; i < (SANITIZED ? 200 : 500); i++) {
 		turn(w->cpu);
 		if (i % 8 == 0)
 			rest(c->p, w->cpu), turn(w->cpu);
