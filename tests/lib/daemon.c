@@ -209,6 +209,7 @@ daemon_start(const char *arg, ...)
 	args[n] = NULL;
 	daemon_exec(d, args);
 	daemon_ready(d, d->sock);
+	daemon_ready(d, d->control); /* it is made after the other */
 	return d;
 }
 

@@ -63,7 +63,7 @@ start_nullbd() {
 	[ -x "$NULLBD" ] || fail "$NULLBD is not there"
 	"$NULLBD" -U "$sock" --control "$control" "$@" >>"$log" 2>&1 &
 	pid=$!
-	until listening "$sock"; do
+	until listening "$sock" && listening "$control"; do
 		kill -0 "$pid" 2>/dev/null || fail "nullbd $* does not start"
 		[ $SECONDS -le $end ] || fail "nullbd $* does not listen"
 		sleep 0.02
