@@ -12,7 +12,7 @@ DEPS_BUILD := gcc make pkg-config libc6-dev libev-dev libinih-dev libjansson-dev
 DEPS_DEMO  := fio
 DEPS_CHECK := valgrind strace libcmocka-dev libnbd-dev libnbd-bin python3-libnbd fio nbd-client qemu-utils \
 	      e2fsprogs blktrace clang-format clang-tidy cppcheck mandoc
-DEPS_BENCH := fio libnbd-dev nbdkit nbd-server qemu-utils strace blktrace
+DEPS_BENCH := fio libnbd-dev nbdkit nbd-server qemu-utils strace
 
 WARN     := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wconversion \
 	    -Wno-sign-conversion -Wmissing-prototypes -Wpointer-arith -Wformat=2

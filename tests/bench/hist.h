@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A histogram of nanoseconds on a logarithmic scale: 64 buckets an octave, so a
- * value is known to 1.6%. (The daemon has its own in base/; see wire.h for why
- * it is not used here.)
+ * A histogram of nanoseconds on a logarithmic scale: 512 buckets an octave, so
+ * a value is known to 0.2%. (The daemon has its own in base/; see wire.h for
+ * why it is not used here.)
  */
 #ifndef BENCH_HIST_H
 #define BENCH_HIST_H
@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum {
-	HIST_BITS = 6,
+	HIST_BITS = 9,
 	HIST_SUB = 1 << HIST_BITS,
 	HIST_BUCKETS = (64 - HIST_BITS + 1) * HIST_SUB,
 };
