@@ -272,18 +272,17 @@ read_once(struct conn *c, size_t *budget, uint64_t now)
 {
 	struct iovec iov[MAX_IOV];
 	struct msghdr msg = { .msg_iov = iov };
-	int nr = c->broken ? 0 : nbd_want(c->session, iov, MAX_IOV);
+	int nr = nbd_want(c->session, iov, MAX_IOV);
 	ssize_t n = -1;
 	bool more;
 
 	msg.msg_iovlen = (size_t)nr;
-	if (nr > 0)
-		n = recvmsg(c->fd, &msg, MSG_DONTWAIT);
-	else
+	errno = EAGAIN;
+	if (nr == 0)
 		ev_io_stop(c->loop->ev, &c->rd);
-	if (c->broken)
-		return false;
-	if (nr > 0 && n < 0 && errno != EAGAIN && errno != EINTR) {
+	else
+		n = recvmsg(c->fd, &msg, MSG_DONTWAIT);
+	if (n < 0 && errno != EAGAIN && errno != EINTR) {
 		log_debug("conn %u: %s", c->id, strerror(errno));
 		conn_abort(c, now);
 		return false;
@@ -308,6 +307,10 @@ conn_read(struct conn *c, uint64_t now)
 {
 	size_t budget = READ_BUDGET;
 
+	if (c->broken) {
+		ev_io_stop(c->loop->ev, &c->rd);
+		return;
+	}
 	while (read_once(c, &budget, now))
 		;
 	if (c->broken)

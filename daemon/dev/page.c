@@ -54,7 +54,8 @@
 /*
  * What is kept though it could go back to the system, on top of the limit:
  * free pages in slabs, so many and as many as a 64th of those in use.  (Two
- * clients that write 1 MiB at random in 1 GiB get a third less with 1024.)
+ * clients that write 1 MiB at random in 1 GiB get a quarter less without the
+ * latter.)
  */
 #define MAX_DIRTY  1024u
 #define DIRTY_PART (64u * PAGE_SIZE) /* of page_pool_used() */

@@ -32,6 +32,15 @@ part_free(struct nbd_session *s, struct part *p)
 	pool_put(s->pool, POOL_PART, p);
 }
 
+/* So many bytes are ignored before this is answered. */
+static void
+drain(struct nbd_session *s, uint64_t bytes, uint64_t cookie, int error)
+{
+	s->drain = bytes;
+	s->drain_cookie = cookie;
+	s->drain_error = error;
+}
+
 /*
  * The driver's pages for a payload.  They come as it does, so many bytes ahead:
  * a header alone must not take 32 MiB.
@@ -52,8 +61,7 @@ lent_new(const struct command *c)
 	return lent;
 }
 
-/* For the bytes up to `end`, or to that of the payload.  False: out of memory.
- */
+/* For the bytes up to `end`, or to the payload's.  False: out of memory. */
 static bool
 lent_reach(struct command *c, uint64_t end)
 {
@@ -122,9 +130,7 @@ command_want(struct command *c, uint32_t done, struct iovec *iov, unsigned max)
 	if (c->lent != NULL && end - done > LEND_AHEAD)
 		end = done + LEND_AHEAD;
 	if (c->lent != NULL && !lent_reach(c, end)) {
-		s->drain = c->length - done;
-		s->drain_cookie = c->cookie;
-		s->drain_error = -ENOMEM;
+		drain(s, c->length - done, c->cookie, -ENOMEM);
 		s->big = NULL;
 		command_free(c);
 		return 0;
@@ -636,9 +642,7 @@ request_refuse(struct nbd_session *s, const struct wire_request *req, int error)
 {
 	s->in_pos += NBD_REQUEST_SIZE;
 	if (payload_len(req) > 0) {
-		s->drain = payload_len(req);
-		s->drain_cookie = req->cookie;
-		s->drain_error = error;
+		drain(s, payload_len(req), req->cookie, error);
 		return;
 	}
 	reply_simple(s, req->cookie, error);

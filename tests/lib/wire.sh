@@ -42,6 +42,12 @@ fail() {
 	exit 1
 }
 
+# bound WHAT HAS ALLOWED
+bound() {
+	echo "$1: $2, allowed $3"
+	[ "$2" -le "$3" ] || fail "$1: $2, allowed are $3"
+}
+
 # need PROGRAM...: skip without them
 need() {
 	local p

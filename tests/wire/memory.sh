@@ -11,12 +11,6 @@ need python3
 load=$(dirname "$NULLBD")/bench/load
 [ -x "$load" ] || fail "$load is not there"
 
-# bound WHAT HAS ALLOWED
-bound() {
-	echo "$1: $2, allowed $3"
-	[ "$2" -le "$3" ] || fail "$1: $2, allowed are $3"
-}
-
 # How often threads of the daemon went to sleep, or lost the processor.
 switches() {
 	awk '/ctxt_switches/ { n += $2 } END { print n }' \
