@@ -103,28 +103,6 @@ pages_span(unsigned order, uint64_t pages)
 	return (runs << (order + 1)) << PAGE_SHIFT;
 }
 
-/* Each in a bvec of its own, as far as the table goes. */
-static uint64_t
-add_pages(struct bio *bio, uint64_t phys, char *base, uint64_t len)
-{
-	struct bvec *bv = bio->bv + bio->nr_bv, *end = bio->bv + bio->max_bv;
-	uint64_t done, step;
-
-	assert(bio->skip == 0);
-	if (len > UINT32_MAX - bio->bytes)
-		len = UINT32_MAX - bio->bytes;
-	for (done = 0; done < len && bv < end; done += step, bv++) {
-		step = len - done < PAGE_SIZE ? len - done : PAGE_SIZE;
-		bv->phys = phys;
-		bv->base = base != NULL ? base + done : NULL;
-		bv->len = (uint32_t)step;
-		phys += 2 * PAGE_SIZE; /* pages_phys() */
-	}
-	bio->nr_bv = (unsigned)(bv - bio->bv);
-	bio->bytes += done;
-	return done;
-}
-
 uint64_t
 bio_add_payload(struct bio *bio, bool multipage, uint64_t phys, unsigned order,
     uint64_t first_page, char *base, uint64_t len)
@@ -132,9 +110,6 @@ bio_add_payload(struct bio *bio, bool multipage, uint64_t phys, unsigned order,
 	uint64_t done = 0, page = first_page, step;
 	uint64_t pages = multipage ? 1u << order : 1;
 
-	/* pages that are never adjacent, as most are: no need to look */
-	if (order == 0)
-		return add_pages(bio, pages_phys(phys, 0, page), base, len);
 	while (done < len) {
 		step = (pages - (page & (pages - 1))) << PAGE_SHIFT;
 		if (step > len - done)
