@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/util.h"
 
 #define READ_BUDGET (512u << 10) /* bytes of a connection, in a turn */
 
@@ -254,16 +255,6 @@ conn_retry(struct conn *c, uint64_t now)
 	follow(c);
 	conn_mark(c, CONN_DIRTY); /* it may listen again */
 	return nbd_in_flight(c->session) > before;
-}
-
-static size_t
-iov_bytes(const struct iovec *iov, int nr)
-{
-	size_t bytes = 0;
-
-	while (nr-- > 0)
-		bytes += iov[nr].iov_len;
-	return bytes;
 }
 
 /* One recvmsg().  True: there may be more at once, and there is budget. */

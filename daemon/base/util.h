@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two things that C leaves to its users.
+ * What C leaves to its users.
  */
 #ifndef BASE_UTIL_H
 #define BASE_UTIL_H
@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 
 #define CACHE_LINE_SIZE 64u
 
@@ -32,6 +33,16 @@ aligned_calloc(size_t nr, size_t size)
 	if (p != NULL)
 		memset(p, 0, bytes);
 	return p;
+}
+
+static inline size_t
+iov_bytes(const struct iovec *iov, int nr)
+{
+	size_t bytes = 0;
+
+	while (nr-- > 0)
+		bytes += iov[nr].iov_len;
+	return bytes;
 }
 
 #endif

@@ -90,9 +90,9 @@ lent_free(struct command *c)
 }
 
 /* The iovecs from byte `done` to `end`, as far as `max` of them go. */
-static unsigned
+static int
 payload_iov(const struct command *c, uint32_t done, uint32_t end,
-    struct iovec *iov, unsigned max)
+    struct iovec *iov, int max)
 {
 	uint64_t at = c->offset % PAGE_SIZE + done;
 	uint64_t left = end - done;
@@ -118,11 +118,11 @@ payload_iov(const struct command *c, uint32_t done, uint32_t end,
 		}
 		behind = page + PAGE_SIZE;
 	}
-	return (unsigned)(last - iov) + 1;
+	return (int)(last - iov) + 1;
 }
 
-unsigned
-command_want(struct command *c, uint32_t done, struct iovec *iov, unsigned max)
+int
+command_want(struct command *c, uint32_t done, struct iovec *iov, int max)
 {
 	struct nbd_session *s = c->session;
 	uint32_t end = c->length;

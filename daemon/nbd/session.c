@@ -18,6 +18,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/util.h"
+
 #define HANDSHAKE_CHUNK 4096u
 
 static void
@@ -286,33 +288,23 @@ nbd_listens(struct nbd_session *s)
 	return !s->blocked;
 }
 
-/* Does the payload end with these? */
-static bool
-whole(const struct nbd_session *s, const struct iovec *iov, unsigned nr)
-{
-	size_t left = s->big->length - s->big_done;
-
-	while (nr-- > 0)
-		left -= iov[nr].iov_len;
-	return left == 0;
-}
-
 int
 nbd_want(struct nbd_session *s, struct iovec *iov, int max)
 {
-	unsigned nr = 0;
-	size_t room;
+	size_t room, left;
+	int nr = 0;
 
 	if (max <= 0 || !nbd_listens(s))
 		return 0;
 	if (s->big != NULL) {
 		assert(s->in == NULL && s->nr_head == 0);
-		nr = command_want(s->big, s->big_done, iov, (unsigned)max);
+		left = s->big->length - s->big_done;
+		nr = command_want(s->big, s->big_done, iov, max);
 	}
 	if (nr > 0) {
-		if (nr < (unsigned)max && whole(s, iov, nr))
+		if (nr < max && iov_bytes(iov, nr) == left)
 			iov[nr++] = (struct iovec){ s->head, sizeof(s->head) };
-		return (int)nr;
+		return nr;
 	}
 	if (s->in == NULL && !in_new(s))
 		return 0;

@@ -168,8 +168,7 @@ void command_received(struct nbd_session *s);
  * Where the rest of s->big's payload goes, or the next part of it: how many
  * iovecs that takes.  0: out of memory, it is drained instead.
  */
-unsigned
-command_want(struct command *c, uint32_t done, struct iovec *iov, unsigned max);
+int command_want(struct command *c, uint32_t done, struct iovec *iov, int max);
 /* The next bio of a zeroing.  NULL when out of memory. */
 struct part *command_zero_part(struct command *c);
 /* Write no more of a zeroing. */

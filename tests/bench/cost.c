@@ -95,7 +95,6 @@ batch(struct disk *d, struct cpu *cpu, bool merging, uint64_t now)
 			abort();
 	}
 	plug_flush(&plug, cpu, now);
-	cpu_run(cpu, now);
 }
 
 /* Until so many bios are spare.  Returns the time. */

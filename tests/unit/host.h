@@ -3,6 +3,9 @@
 #ifndef TESTS_UNIT_HOST_H
 #define TESTS_UNIT_HOST_H
 
+#include <stdio.h>
+#include <unistd.h>
+
 #include "dev/dev.h"
 
 #ifdef __has_feature /* clang's way to tell; gcc defines the macros */
@@ -24,6 +27,19 @@ host_new(unsigned nr_cpus)
 
 	assert_non_null(m);
 	return m;
+}
+
+/* Memory of the process that is there, in bytes. */
+static inline uint64_t
+resident(void)
+{
+	unsigned long total, here = 0;
+	FILE *f = fopen("/proc/self/statm", "r");
+
+	assert_non_null(f);
+	assert_int_equal(fscanf(f, "%lu %lu", &total, &here), 2);
+	fclose(f);
+	return (uint64_t)here * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 /* A disk with settings "a=1 b=2", which is on. */

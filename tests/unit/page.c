@@ -16,19 +16,6 @@
 #include "dev/dev.h"
 #include "host.h"
 
-/* Memory of the process that is there, in bytes. */
-static uint64_t
-resident(void)
-{
-	unsigned long total, here = 0;
-	FILE *f = fopen("/proc/self/statm", "r");
-
-	assert_non_null(f);
-	assert_int_equal(fscanf(f, "%lu %lu", &total, &here), 2);
-	fclose(f);
-	return (uint64_t)here * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
 static bool
 is_zero(const char *page)
 {

@@ -921,19 +921,6 @@ a_full_store_takes_pages_for_those_it_has(void **state)
 	bench_free(&b);
 }
 
-/* Memory of the process that is there, in bytes. */
-static uint64_t
-resident(void)
-{
-	unsigned long total, here = 0;
-	FILE *f = fopen("/proc/self/statm", "r");
-
-	assert_non_null(f);
-	assert_int_equal(fscanf(f, "%lu %lu", &total, &here), 2);
-	fclose(f);
-	return (uint64_t)here * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
 static void
 what_was_discarded_may_be_written_at_once_in_a_full_pool(void **state)
 {

@@ -63,8 +63,7 @@ skip_if_sanitized(void)
 /* What many requests in flight took. */
 struct many {
 	double least_us, median_us;
-	double
-	    whole_us; /* until the last of a batch was there; 0: no batches */
+	double whole_us; /* until the last of a batch was there, or 0 */
 };
 
 /* 64 sent together: when each comes, and when the last does. */
@@ -154,7 +153,8 @@ window_timed(const char *name)
  * A millisecond for all of them, not for one after the other.  The client's
  * time passes meanwhile, or it comes on top.
  */
-static void takes_a_millisecond(struct many (*timed)(const char *))
+static void
+takes_a_millisecond(struct many timed(const char *name))
 {
 	struct many with = { 0 }, without;
 	bool good = false;
