@@ -436,8 +436,6 @@ page_pool_idle(struct page_pool *p, struct cpu *cpu)
 {
 	struct hand *hand = &p->hand[cpu->id];
 
-	if (hand->retired.nr == 0 && p->nr_retired == 0)
-		return false;
 	hand_reuse(p, hand);
 	if (hand->retired.nr <= RING_PAGES / 2 && p->nr_retired == 0)
 		return false;

@@ -503,7 +503,7 @@ change_copy(struct store *s, struct cpu *cpu, const struct path *path,
 	if (page_replace(s, cpu, path, page, new)) {
 		count_valid(s, meta, 0);
 		err = 0;
-	} else if (new != NULL &&new != c->lent) {
+	} else if (c->lent == NULL && new != NULL) {
 		give_page(s, cpu, new, NULL);
 	}
 out:
