@@ -231,6 +231,7 @@ struct daemon {
 	unsigned nr_disks;
 	unsigned nr_exports; /* disks that are on */
 	struct nbd_host host;
+	struct nbd_limits limits;
 	struct ctl ctl;
 
 	struct loop main;

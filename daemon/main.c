@@ -239,6 +239,30 @@ memory_limit(const struct daemon_conf *conf)
 	return avail > total / 4 ? avail - total / 8 : avail / 2;
 }
 
+/*
+ * base:allocation: what the store holds, by the block.  A disk without memory
+ * holds nothing: all that was written there reads as zeros.
+ */
+static uint32_t
+allocation(const struct nbd_export *e, struct cpu *cpu, uint64_t pos,
+    uint64_t *len, unsigned *steps)
+{
+	struct disk *d = e->driver;
+
+	if (d->store == NULL) {
+		(*steps)--;
+		return NBD_STATE_HOLE | NBD_STATE_ZERO;
+	}
+	return store_extent(d->store, cpu, pos, len, steps)
+		   ? 0
+		   : NBD_STATE_HOLE | NBD_STATE_ZERO;
+}
+
+static const struct nbd_context disk_contexts[] = {
+	{ "base:allocation", allocation },
+	{},
+};
+
 static void
 make_export(struct nbd_export *e, struct disk *d)
 {
@@ -258,7 +282,14 @@ make_export(struct nbd_export *e, struct disk *d)
 		.pref_block = pref > PAGE_SIZE ? pref : PAGE_SIZE,
 		.page_order = d->conf.page_order,
 		.plug_nsec = d->conf.plug_nsec,
+		.contexts = disk_contexts,
+		.driver = d,
 	};
+	/* a read of a disk without memory moves its bytes, as it would there */
+	if (d->store != NULL) {
+		e->zeros = store_zeros();
+		e->zeros_size = STORE_ZEROS_SIZE;
+	}
 }
 
 /* Make and power on all devices; the first is the default export, too. */
@@ -810,7 +841,9 @@ main(int argc, char **argv)
 		      : NULL;
 	if (d.pages == NULL)
 		log_fatal("out of memory");
-	d.host = (struct nbd_host){ lookup_export, list_exports, &d };
+	nbd_limits_init(&d.limits);
+	d.host =
+	    (struct nbd_host){ lookup_export, list_exports, &d, &d.limits };
 	make_disks(&d, &c);
 	make_loops(&d);
 	watch_signals(&d);

@@ -32,6 +32,7 @@ bio_init(struct bio *bio, enum req_op op, uint64_t pos, struct bvec *bv,
 	bio->iov = NULL;
 	bio->nr_iov = 0;
 	bio->unpin = NULL;
+	bio->hole = false;
 	bio->lent = NULL;
 	bio->error = 0;
 	bio->mail_error = 0;

@@ -207,6 +207,8 @@ struct bio {
 	struct iovec *iov;
 	unsigned nr_iov;
 	void (*unpin)(struct bio *bio, struct cpu *cpu);
+	/* A read whose bvecs have memory: the driver holds nothing there. */
+	bool hole;
 
 	/*
 	 * A write whose bvecs have no memory: its data lies in pages of the

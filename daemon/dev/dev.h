@@ -123,7 +123,8 @@ int store_write(struct store *s, struct cpu *cpu, uint64_t pos,
  */
 int store_write_pages(
     struct store *s, struct cpu *cpu, uint64_t pos, void **page, uint64_t len);
-void store_read(
+/* False: there is not even a page that was written to: all of it is zeros. */
+bool store_read(
     struct store *s, struct cpu *cpu, uint64_t pos, char *data, uint64_t len);
 
 /*
@@ -162,11 +163,12 @@ int store_zero(struct store *s, struct cpu *cpu, uint64_t pos, uint64_t len);
 
 /*
  * Is there data at pos?  *len: for how many bytes that answer holds, at most
- * what it was on entry (at least 1), and at least 1.  A page takes some 25 ns
- * to pass, a hole no time: the caller bounds *len.
+ * what it was on entry (at least 1), and at least 1.  It looks at *steps pages
+ * (at least 1) or holes between them at most, some 25 ns each, and takes off
+ * what it looked at: where they end the answer may.
  */
-bool
-store_extent(struct store *s, struct cpu *cpu, uint64_t pos, uint64_t *len);
+bool store_extent(struct store *s, struct cpu *cpu, uint64_t pos, uint64_t *len,
+    unsigned *steps);
 
 /*
  * What lies at pos will be read or written soon: have the way there in the

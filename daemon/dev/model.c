@@ -129,7 +129,7 @@ copy_bvecs(
 	to = pins->copy = malloc(bio->bytes);
 	if (to == NULL)
 		return false;
-	store_read(d->store, cpu, bio->pos, to, bio->bytes);
+	(void)store_read(d->store, cpu, bio->pos, to, bio->bytes);
 	for (; bio_next_bvec(bio, &it, &bv); to += bv.len)
 		add_piece(pins, to, bv.len);
 	return true;
@@ -153,20 +153,22 @@ read_pinned(struct disk *d, struct bio *bio, struct cpu *cpu)
 }
 
 static void
-read_copied(struct disk *d, const struct bio *bio, struct cpu *cpu)
+read_copied(struct disk *d, struct bio *bio, struct cpu *cpu)
 {
 	struct bvec_iter it = {};
 	uint64_t pos = bio->pos;
+	bool hole = d->store != NULL;
 	struct bvec bv;
 
 	while (bio_next_bvec(bio, &it, &bv)) {
 		assert(bv.base != NULL);
 		if (d->store == NULL)
 			memset(bv.base, 0, bv.len);
-		else
-			store_read(d->store, cpu, pos, bv.base, bv.len);
+		else if (store_read(d->store, cpu, pos, bv.base, bv.len))
+			hole = false;
 		pos += bv.len;
 	}
+	bio->hole = hole;
 }
 
 /* A bio's bvecs all have memory, or none has. */

@@ -822,11 +822,12 @@ store_discard(struct store *s, struct cpu *cpu, uint64_t pos, uint64_t len)
 	return err;
 }
 
-void
+bool
 store_read(
     struct store *s, struct cpu *cpu, uint64_t pos, char *data, uint64_t len)
 {
 	uint64_t end = pos + len, next;
+	bool found = false;
 	struct path path;
 	const char *page;
 
@@ -835,12 +836,15 @@ store_read(
 	while (pos < end) {
 		page = find(s, pos >> PAGE_SHIFT, &path);
 		next = found_end(s, &path, pos, end);
-		if (page != NULL)
+		if (page != NULL) {
 			page += pos % PAGE_SIZE;
+			found = true;
+		}
 		move_data(data, page, next - pos);
 		data += next - pos;
 		pos = next;
 	}
+	return found;
 }
 
 void
@@ -870,7 +874,8 @@ store_prefetch(struct store *s, uint64_t pos, bool data)
 }
 
 bool
-store_extent(struct store *s, struct cpu *cpu, uint64_t pos, uint64_t *len)
+store_extent(struct store *s, struct cpu *cpu, uint64_t pos, uint64_t *len,
+    unsigned *steps)
 {
 	uint64_t at = pos, end = pos + *len, next;
 	bool data, answer = false;
@@ -880,8 +885,9 @@ store_extent(struct store *s, struct cpu *cpu, uint64_t pos, uint64_t *len)
 
 	(void)cpu;
 	assert(*len > 0);
+	assert(*steps > 0);
 	assert_range(s, pos, *len);
-	while (at < end) {
+	for (; at<end && * steps> 0; (*steps)--) {
 		page = find(s, at >> PAGE_SHIFT, &path);
 		next = found_end(s, &path, at, end);
 		data = false;

@@ -34,11 +34,13 @@ part_free(struct nbd_session *s, struct part *p)
 
 /* So many bytes are ignored before this is answered. */
 static void
-drain(struct nbd_session *s, uint64_t bytes, uint64_t cookie, int error)
+drain(struct nbd_session *s, uint64_t bytes, const struct wire_request *req,
+    int error, const char *why)
 {
 	s->drain = bytes;
-	s->drain_cookie = cookie;
+	s->drain_req = *req;
 	s->drain_error = error;
+	s->drain_why = why;
 }
 
 /*
@@ -51,8 +53,8 @@ drain(struct nbd_session *s, uint64_t bytes, uint64_t cookie, int error)
 static struct lent *
 lent_new(const struct command *c)
 {
-	uint64_t first = c->offset >> PAGE_SHIFT;
-	uint64_t last = (c->offset + c->length - 1) >> PAGE_SHIFT;
+	uint64_t first = c->req.offset >> PAGE_SHIFT;
+	uint64_t last = (c->req.offset + c->req.length - 1) >> PAGE_SHIFT;
 	unsigned max = (unsigned)(last - first + 1);
 	struct lent *lent = malloc(sizeof(*lent) + max * sizeof(lent->page[0]));
 
@@ -68,7 +70,7 @@ lent_reach(struct command *c, uint64_t end)
 	struct queue *q = c->session->export->queue;
 	struct lent *lent = c->lent;
 	uint64_t pages =
-	    (c->offset % PAGE_SIZE + end + PAGE_SIZE - 1) >> PAGE_SHIFT;
+	    (c->req.offset % PAGE_SIZE + end + PAGE_SIZE - 1) >> PAGE_SHIFT;
 	unsigned nr = pages < lent->max ? (unsigned)pages : lent->max;
 
 	if (nr > lent->nr)
@@ -94,7 +96,7 @@ static int
 payload_iov(const struct command *c, uint32_t done, uint32_t end,
     struct iovec *iov, int max)
 {
-	uint64_t at = c->offset % PAGE_SIZE + done;
+	uint64_t at = c->req.offset % PAGE_SIZE + done;
 	uint64_t left = end - done;
 	size_t off = at % PAGE_SIZE, room;
 	struct iovec *last = iov;
@@ -125,12 +127,12 @@ int
 command_want(struct command *c, uint32_t done, struct iovec *iov, int max)
 {
 	struct nbd_session *s = c->session;
-	uint32_t end = c->length;
+	uint32_t end = (uint32_t)c->req.length;
 
 	if (c->lent != NULL && end - done > LEND_AHEAD)
 		end = done + LEND_AHEAD;
 	if (c->lent != NULL && !lent_reach(c, end)) {
-		drain(s, c->length - done, c->cookie, -ENOMEM);
+		drain(s, c->req.length - done, &c->req, -ENOMEM, NULL);
 		s->big = NULL;
 		command_free(c);
 		return 0;
@@ -167,7 +169,7 @@ command_free(struct command *c)
 	if (c->chunk != NULL)
 		session_unref(s, c->chunk);
 	lent_free(c);
-	s->held -= c->held;
+	session_release(s, c->held);
 	s->nr_commands--;
 	pool_put(s->pool, POOL_COMMAND, c);
 }
@@ -177,7 +179,7 @@ command_put(struct command *c)
 {
 	struct nbd_session *s = c->session;
 
-	if (--c->nr_parts > 0 || c->zero_pos < c->zero_end)
+	if (--c->nr_parts > 0 || c->step_pos < c->step_end)
 		return;
 	if (s->aborted)
 		command_free(c);
@@ -189,10 +191,10 @@ command_put(struct command *c)
 void
 command_stop(struct command *c)
 {
-	if (c->zero_pos == c->zero_end)
+	if (c->step_pos == c->step_end)
 		return;
-	c->zero_pos = c->zero_end;
-	STAILQ_REMOVE(&c->session->zeroing, c, command, link);
+	c->step_pos = c->step_end;
+	STAILQ_REMOVE(&c->session->stepping, c, command, link);
 }
 
 /* A bio is the session's again. */
@@ -208,14 +210,16 @@ part_end(struct bio *bio, struct cpu *cpu, uint64_t now)
 	order_remove(&s->order, p);
 	if (p->started)
 		s->nr_started--;
-	if (bio->error != 0 && c->error == 0)
+	if (bio->error != 0 && c->error == 0) {
 		c->error = bio->error;
+		c->error_pos = p->pos;
+	}
 	if (c->error != 0 || s->aborted)
 		command_stop(c);
-	if (c->zero_end > 0 && p != &c->first)
+	if (c->step_end > 0 && p != &c->first)
 		part_free(s, p); /* there may be thousands of it */
 	/* in a later turn the session goes on, or ends */
-	if (s->stalled || c->zero_pos < c->zero_end ||
+	if (s->stalled || c->step_pos < c->step_end ||
 	    (s->aborted && s->nr_started == 0))
 		session_wake(s);
 	command_put(c);
@@ -236,9 +240,9 @@ part_init(struct part *p, struct command *c, enum req_op op, uint64_t pos)
 	p->bio.priv = c;
 	if (c->lent != NULL) {
 		p->bio.lent = c->lent->page;
-		p->bio.first_page = c->offset >> PAGE_SHIFT;
+		p->bio.first_page = c->req.offset >> PAGE_SHIFT;
 	}
-	if ((c->flags & NBD_CMD_FLAG_FUA) != 0 && op != REQ_OP_READ &&
+	if ((c->req.flags & NBD_CMD_FLAG_FUA) != 0 && op != REQ_OP_READ &&
 	    op != REQ_OP_FLUSH)
 		p->bio.flags |= REQ_FUA;
 	p->next = NULL;
@@ -266,7 +270,7 @@ command_queue(struct command *c)
 
 	for (p = &c->first; p != NULL; p = p->next)
 		part_queue(p, c);
-	if (c->nr_parts > 1 || c->zero_pos < c->zero_end)
+	if (c->nr_parts > 1 || c->step_pos < c->step_end)
 		s->batch += s->export->queue->profile->aio_plug_min;
 	else
 		s->batch++;
@@ -280,12 +284,12 @@ add_page(struct command *c, enum req_op op, char *base)
 	struct bio *bio = &c->first.bio;
 
 	c->first.table = NULL;
-	part_init(&c->first, c, op, c->offset);
+	part_init(&c->first, c, op, c->req.offset);
 	if (op == REQ_OP_WRITE)
 		bio->flags |= REQ_SYNC; /* as direct I/O has it */
-	bio->bv[0] = (struct bvec){ s->phys, base, c->length };
+	bio->bv[0] = (struct bvec){ s->phys, base, (uint32_t)c->req.length };
 	bio->nr_bv = 1;
-	bio->bytes = c->length;
+	bio->bytes = c->req.length;
 	s->phys += pages_span(s->export->page_order, 1);
 	command_queue(c);
 }
@@ -301,7 +305,8 @@ add_payload(struct command *c, enum req_op op, char *base)
 	struct nbd_session *s = c->session;
 	const struct nbd_export *e = s->export;
 	bool multipage = e->queue->conf.multipage;
-	uint64_t pages = (c->length + (uint64_t)PAGE_SIZE - 1) >> PAGE_SHIFT;
+	uint64_t pages =
+	    (c->req.length + (uint64_t)PAGE_SIZE - 1) >> PAGE_SHIFT;
 	uint64_t nr_bv = pages, done = 0;
 	struct part *p = &c->first, *last = NULL;
 
@@ -311,7 +316,7 @@ add_payload(struct command *c, enum req_op op, char *base)
 	}
 	if (multipage)
 		nr_bv = (pages + (1u << e->page_order) - 1) >> e->page_order;
-	while (done < c->length) {
+	while (done < c->req.length) {
 		if (last != NULL)
 			p = pool_get(s->pool, POOL_PART);
 		if (p == NULL)
@@ -319,7 +324,7 @@ add_payload(struct command *c, enum req_op op, char *base)
 		p->table = NULL;
 		if (nr_bv > BIO_INLINE_VECS)
 			p->table = pool_get(s->pool, POOL_TABLE);
-		part_init(p, c, op, c->offset + done);
+		part_init(p, c, op, c->req.offset + done);
 		if (last != NULL)
 			last->next = p;
 		if (nr_bv > BIO_INLINE_VECS && p->table == NULL)
@@ -328,7 +333,7 @@ add_payload(struct command *c, enum req_op op, char *base)
 			p->bio.flags |= REQ_SYNC; /* as direct I/O has it */
 		done += bio_add_payload(&p->bio, multipage, s->phys,
 		    e->page_order, done >> PAGE_SHIFT,
-		    base != NULL ? base + done : NULL, c->length - done);
+		    base != NULL ? base + done : NULL, c->req.length - done);
 		last = p;
 	}
 	s->phys += pages_span(e->page_order, pages);
@@ -340,18 +345,18 @@ static int
 start_read(struct command *c, char *payload)
 {
 	struct nbd_session *s = c->session;
+	size_t header = reply_read_header(s);
 	char *base = NULL;
 
 	(void)payload;
-	if (c->length < NBD_READ_COPY) {
-		c->reply = session_reply(
-		    s, NBD_SIMPLE_REPLY_SIZE + c->length, &c->chunk);
+	if (c->req.length < NBD_READ_COPY) {
+		c->reply = session_reply(s, header + c->req.length, &c->chunk);
 		if (c->reply == NULL)
 			return -ENOMEM;
-		base = c->reply + NBD_SIMPLE_REPLY_SIZE;
+		base = c->reply + header;
 	} else {
-		c->held = c->length;
-		s->held += c->held;
+		c->held = c->req.length;
+		session_hold(s, c->held);
 	}
 	return add_payload(c, REQ_OP_READ, base);
 }
@@ -371,15 +376,14 @@ start_flush(struct command *c, char *payload)
 	return 0;
 }
 
-static int
-start_trim(struct command *c, char *payload)
+/* One bio without data for all of it. */
+static void
+start_whole(struct command *c, enum req_op op, uint16_t flags)
 {
-	(void)payload;
-	part_init(&c->first, c, REQ_OP_DISCARD, c->offset);
-	c->first.bio.flags |= REQ_SYNC; /* as blkdev_issue_discard() has it */
-	c->first.bio.bytes = c->length;
+	part_init(&c->first, c, op, c->req.offset);
+	c->first.bio.flags |= flags;
+	c->first.bio.bytes = c->req.length;
 	command_queue(c);
-	return 0;
 }
 
 /*
@@ -396,82 +400,116 @@ static struct bvec zero_bvecs[BIO_MAX_VECS] = {
 	},
 };
 
-/* Make the part the next bio of the zeroing. */
+/* Make the part its next bio. */
 static void
-zero_part_init(struct part *p, struct command *c)
+step_init(struct part *p, struct command *c)
 {
-	uint64_t left = c->zero_end - c->zero_pos;
-	bool writes = !c->session->export->can_zero;
+	uint64_t left = c->step_end - c->step_pos;
 
 	p->table = NULL;
-	part_init(
-	    p, c, writes ? REQ_OP_WRITE : REQ_OP_WRITE_ZEROES, c->zero_pos);
-	p->bio.bytes = left < NBD_ZERO_BYTES ? left : NBD_ZERO_BYTES;
-	if (writes) {
+	part_init(p, c, c->step_op, c->step_pos);
+	p->bio.flags |= c->step_flags;
+	p->bio.bytes = left < c->step_bytes ? left : c->step_bytes;
+	if (c->step_op == REQ_OP_WRITE) {
 		p->bio.bv = zero_bvecs;
 		p->bio.nr_bv =
 		    (unsigned)((p->bio.bytes + PAGE_SIZE - 1) >> PAGE_SHIFT);
 		p->bio.max_bv = p->bio.nr_bv;
-	} else {
-		p->bio.flags |= REQ_NOUNMAP;
 	}
 	p->end = p->pos + p->bio.bytes;
-	c->zero_pos = p->end;
+	c->step_pos = p->end;
 }
 
 struct part *
-command_zero_part(struct command *c)
+command_step(struct command *c)
 {
 	struct part *p = pool_get(c->session->pool, POOL_PART);
 
 	if (p == NULL) {
-		command_stop(c);
 		c->error = -ENOMEM;
+		c->error_pos = c->step_pos;
+		command_stop(c);
 		return NULL;
 	}
-	zero_part_init(p, c);
+	step_init(p, c);
 	c->nr_parts++;
-	if (c->zero_pos == c->zero_end)
-		STAILQ_REMOVE(&c->session->zeroing, c, command, link);
+	if (c->step_pos == c->step_end)
+		STAILQ_REMOVE(&c->session->stepping, c, command, link);
 	return p;
+}
+
+/* Bios of `bytes` at most, a few at a time: others have a turn. */
+static void
+start_steps(struct command *c, enum req_op op, uint16_t flags, uint32_t bytes)
+{
+	c->step_op = (uint8_t)op;
+	c->step_flags = flags;
+	c->step_bytes = bytes;
+	c->step_pos = c->req.offset;
+	c->step_end = c->req.offset + c->req.length;
+	step_init(&c->first, c);
+	if (c->step_pos < c->step_end)
+		STAILQ_INSERT_TAIL(&c->session->stepping, c, link);
+	command_queue(c);
+}
+
+/* What gives memory back takes no time: one bio, as far as one goes. */
+static void
+start_range(struct command *c, enum req_op op, uint16_t flags)
+{
+	if (c->req.length <= UINT32_MAX)
+		start_whole(c, op, flags);
+	else
+		start_steps(c, op, flags, NBD_BIO_BYTES);
+}
+
+static int
+start_trim(struct command *c, char *payload)
+{
+	(void)payload;
+	/* as blkdev_issue_discard() has it */
+	start_range(c, REQ_OP_DISCARD, REQ_SYNC);
+	return 0;
 }
 
 static int
 start_write_zeroes(struct command *c, char *payload)
 {
-	struct nbd_session *s = c->session;
+	bool offered = c->session->export->can_zero;
 
 	(void)payload;
-	if (s->export->can_zero && (c->flags & NBD_CMD_FLAG_NO_HOLE) == 0) {
-		part_init(&c->first, c, REQ_OP_WRITE_ZEROES, c->offset);
-		c->first.bio.bytes = c->length;
-		command_queue(c);
-		return 0;
-	}
-	if (!s->export->can_zero && (c->flags & NBD_CMD_FLAG_FAST_ZERO) != 0)
+	if (!offered && (c->req.flags & NBD_CMD_FLAG_FAST_ZERO) != 0)
 		return -EOPNOTSUPP; /* N145 */
-	/* it takes memory, so it goes piece by piece: others have a turn */
-	c->zero_pos = c->offset;
-	c->zero_end = c->offset + c->length;
-	zero_part_init(&c->first, c);
-	if (c->zero_pos < c->zero_end)
-		STAILQ_INSERT_TAIL(&s->zeroing, c, link);
+	/* where it takes memory, it goes piece by piece */
+	if (!offered)
+		start_steps(c, REQ_OP_WRITE, 0, NBD_ZERO_BYTES);
+	else if ((c->req.flags & NBD_CMD_FLAG_NO_HOLE) != 0)
+		start_steps(
+		    c, REQ_OP_WRITE_ZEROES, REQ_NOUNMAP, NBD_ZERO_BYTES);
+	else
+		start_range(c, REQ_OP_WRITE_ZEROES, 0);
+	return 0;
+}
+
+/*
+ * It is no bio, but comes in its turn as if it were: what overlaps it and came
+ * before has happened when it is answered.
+ */
+static int
+start_block_status(struct command *c, char *payload)
+{
+	(void)payload;
+	part_init(&c->first, c, REQ_OP_READ, c->req.offset);
+	c->first.bio.bytes = c->req.length;
 	command_queue(c);
 	return 0;
 }
 
 /* -------------------------------------------------------------- requests */
 
-struct wire_request {
-	uint16_t flags;
-	uint16_t type;
-	uint64_t cookie;
-	uint64_t offset;
-	uint32_t length;
-};
-
 /* What a command may look like, and what it does. */
 struct command_type {
+	const char *name;
 	uint16_t flags;   /* legal ones, beside FUA (N114, N115) */
 	uint16_t needs;   /* the transmission flag that allows it (N122) */
 	bool has_payload; /* `length` bytes follow the header */
@@ -485,12 +523,14 @@ struct command_type {
 
 static const struct command_type command_types[] = {
 	[NBD_CMD_READ] = {
+		.name = "READ",
 		.moves_data = true,
 		.has_range = true,
 		.range_error = -EINVAL,
 		.start = start_read,
 	},
 	[NBD_CMD_WRITE] = {
+		.name = "WRITE",
 		.has_payload = true,
 		.moves_data = true,
 		.changes = true,
@@ -499,10 +539,12 @@ static const struct command_type command_types[] = {
 		.start = start_write,
 	},
 	[NBD_CMD_FLUSH] = {
+		.name = "FLUSH",
 		.needs = NBD_FLAG_SEND_FLUSH,
 		.start = start_flush,
 	},
 	[NBD_CMD_TRIM] = {
+		.name = "TRIM",
 		.needs = NBD_FLAG_SEND_TRIM,
 		.changes = true,
 		.has_range = true,
@@ -510,11 +552,13 @@ static const struct command_type command_types[] = {
 		.start = start_trim,
 	},
 	[NBD_CMD_CACHE] = { /* advice, which nobody needs here (N143) */
+		.name = "CACHE",
 		.needs = NBD_FLAG_SEND_CACHE,
 		.has_range = true,
 		.range_error = -EINVAL,
 	},
 	[NBD_CMD_WRITE_ZEROES] = {
+		.name = "WRITE_ZEROES",
 		.flags = NBD_CMD_FLAG_NO_HOLE | NBD_CMD_FLAG_FAST_ZERO,
 		.needs = NBD_FLAG_SEND_WRITE_ZEROES,
 		.changes = true,
@@ -522,60 +566,131 @@ static const struct command_type command_types[] = {
 		.range_error = -ENOSPC,
 		.start = start_write_zeroes,
 	},
+	[NBD_CMD_BLOCK_STATUS] = {
+		.name = "BLOCK_STATUS",
+		.flags = NBD_CMD_FLAG_REQ_ONE,
+		.has_range = true,
+		.range_error = -EINVAL,
+		.start = start_block_status,
+	},
 };
 
 /* NULL for those that are unknown (N112, N159). */
 static const struct command_type *
 type_find(uint16_t type)
 {
-	if (type > NBD_CMD_WRITE_ZEROES || type == NBD_CMD_DISC)
+	if (type > NBD_CMD_BLOCK_STATUS || type == NBD_CMD_DISC)
 		return NULL;
 	return &command_types[type];
 }
 
-/* Bytes that follow the header, whatever is wrong with it (N111). */
-static uint32_t
-payload_len(const struct wire_request *req)
+const char *
+command_name(uint16_t type)
+{
+	const struct command_type *t = type_find(type);
+
+	return t != NULL ? t->name : NULL;
+}
+
+/* Bytes that follow the header, whatever is wrong with it (N111, N172). */
+static uint64_t
+payload_len(const struct nbd_session *s, const struct wire_request *req)
 {
 	const struct command_type *type = type_find(req->type);
 
-	return type != NULL && type->has_payload ? req->length : 0;
+	if (type != NULL && type->has_payload)
+		return req
+		    ->length; /* with PAYLOAD_LEN or not, as qemu has it */
+	if (s->extended && (req->flags & NBD_CMD_FLAG_PAYLOAD_LEN) != 0)
+		return req->length;
+	return 0;
 }
 
-/* 0, or -errno: it is refused. */
+static bool
+has_status_payload(const struct wire_request *req)
+{
+	return req->type == NBD_CMD_BLOCK_STATUS &&
+	       (req->flags & NBD_CMD_FLAG_PAYLOAD_LEN) != 0;
+}
+
+/* The flags that it may have, on this connection. */
+static unsigned
+flags_legal(const struct nbd_session *s, const struct wire_request *req)
+{
+	const struct command_type *type = type_find(req->type);
+	unsigned flags = type->flags | NBD_CMD_FLAG_FUA;
+
+	if (req->type == NBD_CMD_READ && (s->flags & NBD_FLAG_SEND_DF) != 0)
+		flags |= NBD_CMD_FLAG_DF;
+	if (s->extended && type->has_payload)
+		flags |= NBD_CMD_FLAG_PAYLOAD_LEN;
+	if (req->type == NBD_CMD_BLOCK_STATUS &&
+	    (s->flags & NBD_FLAG_BLOCK_STATUS_PAYLOAD) != 0)
+		flags |= NBD_CMD_FLAG_PAYLOAD_LEN;
+	return flags;
+}
+
+/* Does it lie where it may?  0, or -errno with a reason. */
 static int
-request_check(const struct nbd_session *s, const struct wire_request *req)
+range_check(const struct nbd_session *s, const struct wire_request *req,
+    const char **why)
 {
 	const struct command_type *type = type_find(req->type);
 	const struct nbd_export *e = s->export;
 	uint64_t mask = s->agreed ? e->min_block - 1 : 0;
 
-	if (s->shutdown)
-		return -ESHUTDOWN; /* N162 */
-	if (type == NULL)
-		return -EINVAL;
-	if ((req->flags & ~(type->flags | NBD_CMD_FLAG_FUA)) != 0)
-		return -EINVAL;
-	if (type->changes && e->read_only)
-		return -EPERM;
-	if ((type->needs & ~s->flags) != 0)
-		return -EINVAL;
-	if (!type->has_range)
-		return 0;
+	*why = "not within the export";
 	if (req->offset > e->size || req->length > e->size - req->offset)
 		return type->range_error; /* N116 */
+	*why = "not in whole blocks";
 	if (((req->offset | req->length) & mask) != 0)
 		return -EINVAL; /* N88 */
+	*why = "longer than the maximum payload";
 	if (type->moves_data && req->length > NBD_MAX_PAYLOAD)
 		return -EINVAL; /* N90 */
+	*why = "no contexts were agreed on";
+	if (req->type == NBD_CMD_BLOCK_STATUS && s->contexts == 0)
+		return -EINVAL; /* N153 */
+	*why = "nothing to tell about no bytes";
+	if (req->type == NBD_CMD_BLOCK_STATUS && req->length == 0)
+		return -EINVAL; /* N119 */
 	return 0;
+}
+
+/* 0, or -errno with a reason: it is refused. */
+static int
+request_check(const struct nbd_session *s, const struct wire_request *req,
+    const char **why)
+{
+	const struct command_type *type = type_find(req->type);
+	const struct nbd_export *e = s->export;
+
+	*why = "the server is shutting down";
+	if (s->shutdown)
+		return -ESHUTDOWN; /* N162 */
+	*why = "no such command";
+	if (type == NULL)
+		return -EINVAL;
+	*why = "a flag that it cannot have";
+	if ((req->flags & ~flags_legal(s, req)) != 0)
+		return -EINVAL;
+	*why = "the export is read-only";
+	if (type->changes && e->read_only)
+		return -EPERM;
+	*why = "not offered";
+	if ((type->needs & ~s->flags) != 0)
+		return -EINVAL;
+	/* what a payload says is looked at when it has come */
+	if (!type->has_range || has_status_payload(req))
+		return 0;
+	return range_check(s, req, why);
 }
 
 /* Make its bios; or it is answered at once. */
 static void
 command_start(struct command *c, char *payload)
 {
-	const struct command_type *type = type_find(c->type);
+	const struct command_type *type = type_find(c->req.type);
 
 	c->error = type->start(c, payload);
 	if (c->error != 0)
@@ -590,19 +705,17 @@ command_new(struct nbd_session *s, const struct wire_request *req)
 	if (c == NULL)
 		return NULL;
 	c->session = s;
-	c->cookie = req->cookie;
-	c->offset = req->offset;
-	c->length = req->length;
-	c->flags = req->flags;
-	c->type = req->type;
+	c->req = *req;
 	c->nr_parts = 0;
 	c->error = 0;
+	c->error_pos = req->offset;
 	c->chunk = NULL;
 	c->lent = NULL;
 	c->reply = NULL;
 	c->held = 0;
-	c->zero_pos = 0;
-	c->zero_end = 0;
+	c->contexts = s->contexts;
+	c->step_pos = 0;
+	c->step_end = 0;
 	c->first.table = NULL;
 	c->first.next = NULL;
 	c->first.bio.priv = NULL; /* not a bio yet */
@@ -615,7 +728,7 @@ command_received(struct nbd_session *s)
 {
 	struct command *c = s->big;
 
-	assert(s->big_done == c->length);
+	assert(s->big_done == c->req.length);
 	s->big = NULL;
 	command_start(c, c->lent != NULL ? NULL : c->chunk->data);
 }
@@ -632,20 +745,22 @@ drained(struct nbd_session *s)
 	s->drain -= n;
 	if (s->drain > 0)
 		return false;
-	reply_simple(s, s->drain_cookie, s->drain_error);
+	reply_plain(s, &s->drain_req, s->drain_error, s->drain_why);
 	return true;
 }
 
 /* Answer a request that is refused, once its payload has gone by. */
 static void
-request_refuse(struct nbd_session *s, const struct wire_request *req, int error)
+request_refuse(struct nbd_session *s, const struct wire_request *req, int error,
+    const char *why)
 {
-	s->in_pos += NBD_REQUEST_SIZE;
-	if (payload_len(req) > 0) {
-		drain(s, payload_len(req), req->cookie, error);
-		return;
-	}
-	reply_simple(s, req->cookie, error);
+	uint64_t payload = payload_len(s, req);
+
+	s->in_pos += s->request_size;
+	if (payload > 0)
+		drain(s, payload, req, error, why);
+	else
+		reply_plain(s, req, error, why);
 }
 
 /*
@@ -655,7 +770,7 @@ request_refuse(struct nbd_session *s, const struct wire_request *req, int error)
 static int
 await_small(struct nbd_session *s, const struct wire_request *req)
 {
-	size_t size = NBD_REQUEST_SIZE + (size_t)req->length;
+	size_t size = s->request_size + (size_t)req->length;
 
 	if (s->in->size - s->in_len < NBD_CHUNK / 4)
 		size = NBD_CHUNK;
@@ -672,11 +787,11 @@ payload_new(struct command *c, uint32_t have)
 		c->lent = lent_new(c);
 	if (c->lent != NULL && lent_reach(c, have > 0 ? have : 1)) {
 		c->held = (size_t)c->lent->max << PAGE_SHIFT;
-		s->held += c->held;
+		session_hold(s, c->held);
 		return true;
 	}
 	lent_free(c);
-	c->chunk = session_chunk(s, c->length);
+	c->chunk = session_chunk(s, c->req.length);
 	return c->chunk != NULL;
 }
 
@@ -684,16 +799,18 @@ payload_new(struct command *c, uint32_t have)
 static int
 await_big(struct nbd_session *s, const struct wire_request *req)
 {
-	uint32_t have = (uint32_t)(session_avail(s) - NBD_REQUEST_SIZE);
-	struct command *c = command_new(s, req);
+	uint32_t have = (uint32_t)(session_avail(s) - s->request_size);
+	struct command *c = NULL;
 
+	if (session_may_hold(s, req->length))
+		c = command_new(s, req);
 	if (c == NULL || !payload_new(c, have)) {
 		if (c != NULL)
 			command_free(c);
-		request_refuse(s, req, -ENOMEM);
+		request_refuse(s, req, -ENOMEM, NULL);
 		return 0;
 	}
-	payload_begin(c, session_input(s) + NBD_REQUEST_SIZE, have);
+	payload_begin(c, session_input(s) + s->request_size, have);
 	s->in_pos = s->in_len;
 	s->big = c;
 	s->big_done = have;
@@ -702,63 +819,94 @@ await_big(struct nbd_session *s, const struct wire_request *req)
 
 /* All of it is there. */
 static void
-request_accept(struct nbd_session *s, const struct wire_request *req)
+request_accept(struct nbd_session *s, struct wire_request *req)
 {
 	const struct command_type *type = type_find(req->type);
-	char *payload = NULL;
+	uint64_t payload_size = payload_len(s, req);
+	char *payload = s->in->data + s->in_pos + s->request_size;
+	uint32_t contexts = s->contexts;
+	struct wire_request asked = *req;
+	const char *why = NULL;
 	struct command *c;
+	int error = 0;
 
-	if (type->start == NULL || (type->has_range && req->length == 0)) {
-		s->in_pos += NBD_REQUEST_SIZE;
-		reply_simple(s, req->cookie, 0); /* N119 */
+	if (has_status_payload(req)) {
+		error = context_pick(
+		    s, payload, payload_size, &asked.length, &contexts, &why);
+		if (error == 0)
+			error = range_check(s, &asked, &why);
+	}
+	if (error != 0) {
+		request_refuse(s, req, error, why);
 		return;
 	}
-	c = command_new(s, req);
+	if (type->start == NULL || (type->has_range && asked.length == 0)) {
+		s->in_pos += s->request_size;
+		reply_plain(s, &asked, 0, NULL); /* N119 */
+		return;
+	}
+	c = command_new(s, &asked);
 	if (c == NULL) {
-		request_refuse(s, req, -ENOMEM);
+		request_refuse(s, req, -ENOMEM, NULL);
 		return;
 	}
-	s->in_pos += NBD_REQUEST_SIZE;
+	c->contexts = contexts;
+	s->in_pos += s->request_size + payload_size;
 	if (type->has_payload) {
-		payload = s->in->data + s->in_pos;
 		c->chunk = s->in;
 		c->chunk->refs++;
-		s->in_pos += req->length;
 	}
 	command_start(c, payload);
+}
+
+static void
+header_parse(const struct nbd_session *s, struct wire_request *req)
+{
+	const char *p = session_input(s);
+
+	*req = (struct wire_request){
+		.flags = get_be16(p + 4),
+		.type = get_be16(p + 6),
+		.cookie = get_be64(p + 8),
+		.offset = get_be64(p + 16),
+		.length = s->extended ? get_be64(p + 24) : get_be32(p + 24),
+	};
 }
 
 /* The header of a request is there.  *partial: its payload is not. */
 static int
 request_parse(struct nbd_session *s, bool *partial)
 {
-	const char *p = session_input(s);
-	struct wire_request req = {
-		.flags = get_be16(p + 4),
-		.type = get_be16(p + 6),
-		.cookie = get_be64(p + 8),
-		.offset = get_be64(p + 16),
-		.length = get_be32(p + 24),
-	};
-	uint32_t payload = payload_len(&req);
+	uint32_t magic = get_be32(session_input(s));
+	struct wire_request req;
+	const char *why = NULL;
+	uint64_t payload;
 	int error;
 
-	if (get_be32(p) != NBD_REQUEST_MAGIC)
+	if (magic != (s->extended ? NBD_EXT_REQUEST_MAGIC : NBD_REQUEST_MAGIC))
 		return session_fail(
-		    s, -EPROTO, "request magic 0x%08x", get_be32(p)); /* N108 */
+		    s, -EPROTO, "request magic 0x%08x", magic); /* N108, N170 */
+	header_parse(s, &req);
 	if (req.type == NBD_CMD_DISC) {
 		s->closing = true; /* N156 to N158 */
 		return 0;
 	}
+	payload = payload_len(s, &req);
 	if (payload > NBD_MAX_DRAIN)
-		return session_fail(s, -EPROTO, "write of %u bytes", payload);
+		return session_fail(s, -EPROTO, "a payload of %llu bytes",
+		    (unsigned long long)payload);
 	s->was_big = payload >= NBD_BIG_PAYLOAD;
-	error = request_check(s, &req);
+	error = request_check(s, &req, &why);
+	if (error == 0 && has_status_payload(&req) &&
+	    payload > CONTEXT_MAX_PAYLOAD) {
+		error = -EINVAL;
+		why = "more contexts than there can be";
+	}
 	if (error != 0) {
-		request_refuse(s, &req, error);
+		request_refuse(s, &req, error, why);
 		return 0;
 	}
-	if (session_avail(s) - NBD_REQUEST_SIZE >= payload) {
+	if (session_avail(s) - s->request_size >= payload) {
 		request_accept(s, &req);
 		return 0;
 	}
@@ -782,7 +930,7 @@ command_parse(struct nbd_session *s)
 		}
 		if (s->drain > 0 && !drained(s))
 			break;
-		if (session_avail(s) < NBD_REQUEST_SIZE)
+		if (session_avail(s) < s->request_size)
 			break;
 		err = request_parse(s, &partial);
 	}

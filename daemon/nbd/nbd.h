@@ -22,11 +22,41 @@
 
 #define NBD_MAX_PAYLOAD      (64u << 20)  /* advertised; N89, F9 */
 #define NBD_MAX_DRAIN        (128u << 20) /* more: hard disconnect, N89 */
-#define NBD_MAX_REQUESTS     1024u        /* of a connection, in flight */
-#define NBD_MAX_BYTES        (64u << 20)  /* payload in flight, then wait */
 #define NBD_MAX_OPTION       (64u << 10) /* option data kept; more is drained */
 #define NBD_MAX_OPTION_DRAIN (64u << 20) /* more: hard disconnect, N16 */
-#define NBD_MAX_OPTIONS      1024u       /* options a handshake, N22 */
+#define NBD_MAX_CONTEXTS     32u         /* of an export */
+#define NBD_MAX_EXTENTS      1024u       /* told in a reply, a context */
+
+/* How much clients may ask of us, and when they have to wait. */
+struct nbd_limits {
+	unsigned max_options;  /* of a handshake: then hang up (N22) */
+	unsigned max_requests; /* of a connection, in flight: then it waits */
+	size_t max_bytes;      /* its payload and replies: the same */
+	/*
+	 * That of all connections together (0: no limit): then each has one
+	 * request at a time.  One that would take it beyond twice the limit
+	 * fails with ENOMEM.
+	 */
+	size_t max_total;
+	_Atomic size_t total; /* of all sessions; any thread */
+};
+/* 1024 options, 1024 requests, 64 MiB, no limit for all. */
+void nbd_limits_init(struct nbd_limits *l);
+
+struct nbd_export;
+
+/* A metadata context of an export (N106). */
+struct nbd_context {
+	const char *name; /* "base:allocation" */
+	/*
+	 * What is at `pos`.  *len: for how many bytes that holds, at most what
+	 * it was on entry and at least 1.  *steps, which is not 0, is how much
+	 * there may be looked at (25 ns each); what it took is taken off.  On
+	 * the thread of the cpu.
+	 */
+	uint32_t (*status)(const struct nbd_export *e, struct cpu *cpu,
+	    uint64_t pos, uint64_t *len, unsigned *steps);
+};
 
 /* What may be attached.  Filled from a disk by main; lives as long as the
  * daemon (or the test). */
@@ -42,6 +72,15 @@ struct nbd_export {
 	uint32_t min_block, pref_block; /* advertised in INFO_BLOCK_SIZE */
 	unsigned page_order;            /* of payloads: bio_add_payload() */
 	uint64_t plug_nsec;             /* a plug may stay open that long */
+	/* At most NBD_MAX_CONTEXTS, ended by {}.  NULL: none. */
+	const struct nbd_context *contexts;
+	/*
+	 * Memory that a read is answered with where the device holds nothing:
+	 * to who understands it, it is told as a hole.  NULL: never.
+	 */
+	const char *zeros;
+	size_t zeros_size;
+	void *driver; /* for the contexts */
 };
 
 /* What a session asks of its surroundings. */
@@ -51,6 +90,7 @@ struct nbd_host {
 	/* The i-th export, or NULL after the last. */
 	const struct nbd_export *(*list)(void *arg, unsigned i);
 	void *arg;
+	struct nbd_limits *limits; /* outlive the sessions */
 };
 
 /* ---------------------------------------------------------------- pool.c */
@@ -97,6 +137,14 @@ void nbd_session_free(struct nbd_session *s);
 void nbd_attach(struct nbd_session *s, struct cpu *cpu, struct nbd_pool *pool);
 
 bool nbd_in_transmission(const struct nbd_session *s);
+/* What was agreed on. */
+enum {
+	NBD_HAS_STRUCTURED = 1 << 0, /* replies */
+	NBD_HAS_EXTENDED = 1 << 1,   /* headers */
+	NBD_HAS_CONTEXTS = 1 << 2,   /* at least one is selected */
+	NBD_HAS_BLOCK_SIZES = 1 << 3,
+};
+unsigned nbd_features(const struct nbd_session *s);
 /* What it is attached to, once it is in transmission. */
 const struct nbd_export *nbd_session_export(const struct nbd_session *s);
 

@@ -11,8 +11,6 @@
 #include <stdio.h>
 
 #define OPTION_HEADER      16u
-#define MAX_QUOTED         64u /* bytes of a client's string in an error text */
-#define QUOTED_SIZE        (4 * MAX_QUOTED + 4) /* with "..." and a NUL */
 #define OPTIONS_PER_EXPORT 8u /* more of them, once exports were listed */
 
 struct option {
@@ -29,8 +27,8 @@ struct option {
 
 /* --------------------------------------------------------------- replies */
 
-static void
-reply_header(struct nbd_session *s, uint32_t type, size_t len)
+void
+option_reply(struct nbd_session *s, uint32_t type, size_t len)
 {
 	char buf[20], *p = buf;
 
@@ -41,8 +39,8 @@ reply_header(struct nbd_session *s, uint32_t type, size_t len)
 	out_copy(s, buf, sizeof(buf));
 }
 
-static void __attribute__((format(printf, 3, 4)))
-reply_error(struct nbd_session *s, uint32_t type, const char *fmt, ...)
+void
+option_refuse(struct nbd_session *s, uint32_t type, const char *fmt, ...)
 {
 	char text[QUOTED_SIZE + 128]; /* far below NBD_MAX_STRING (N17) */
 	va_list ap;
@@ -52,13 +50,12 @@ reply_error(struct nbd_session *s, uint32_t type, const char *fmt, ...)
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	len = strlen(text);
-	reply_header(s, type, len);
+	option_reply(s, type, len);
 	out_copy(s, text, len);
 }
 
-/* A client's string for a text of ours: printable, and not too long. */
-static const char *
-quote(char out[QUOTED_SIZE], const char *s)
+const char *
+option_quote(char out[QUOTED_SIZE], const char *s)
 {
 	char *p = out;
 	unsigned i;
@@ -89,7 +86,7 @@ string_len(const char *s)
 /* --------------------------------------------------------------- exports */
 
 static uint16_t
-export_flags(const struct nbd_export *e)
+export_flags(const struct nbd_session *s, const struct nbd_export *e)
 {
 	unsigned flags = NBD_FLAG_HAS_FLAGS | NBD_FLAG_SEND_FLUSH |
 			 NBD_FLAG_SEND_FUA | NBD_FLAG_SEND_WRITE_ZEROES |
@@ -102,12 +99,15 @@ export_flags(const struct nbd_export *e)
 		flags |= NBD_FLAG_ROTATIONAL;
 	if (e->can_trim)
 		flags |= NBD_FLAG_SEND_TRIM;
+	if (s->structured || s->extended)
+		flags |= NBD_FLAG_SEND_DF; /* N79 */
+	if (s->extended && context_chosen(s, e) != 0)
+		flags |= NBD_FLAG_BLOCK_STATUS_PAYLOAD; /* N175 */
 	return (uint16_t)flags;
 }
 
-/* A name as C has it.  False: no such name can exist. */
-static bool
-name_get(char name[NBD_MAX_STRING + 1], const char *data, uint32_t len)
+bool
+option_name(char name[NBD_MAX_STRING + 1], const char *data, uint32_t len)
 {
 	if (len > NBD_MAX_STRING || memchr(data, '\0', len) != NULL)
 		return false;
@@ -121,7 +121,9 @@ transmission_begin(
     struct nbd_session *s, const struct nbd_export *e, bool agreed)
 {
 	s->export = e;
-	s->flags = export_flags(e);
+	s->flags = export_flags(s, e);
+	s->contexts = context_chosen(s, e);
+	s->request_size = s->extended ? NBD_EXT_REQUEST_SIZE : NBD_REQUEST_SIZE;
 	s->agreed = agreed;
 	s->phase = PHASE_TRANSMISSION;
 }
@@ -136,14 +138,17 @@ run_export_name(struct nbd_session *s, const char *data, uint32_t len)
 
 	if (s->shutdown)
 		return session_fail(s, -ESHUTDOWN, "shutting down");
-	if (!name_get(name, data, len))
+	if (s->extended)
+		return session_fail(
+		    s, -EPROTO, "EXPORT_NAME with extended headers"); /* N28 */
+	if (!option_name(name, data, len))
 		return session_fail(s, -EPROTO, "export name malformed");
 	e = s->host->lookup(s->host->arg, name);
 	if (e == NULL)
-		return session_fail(
-		    s, -ENOENT, "export \"%s\" unknown", quote(quoted, name));
+		return session_fail(s, -ENOENT, "export \"%s\" unknown",
+		    option_quote(quoted, name));
 	p = put_be64(p, e->size);
-	put_be16(p, export_flags(e));
+	put_be16(p, export_flags(s, e));
 	out_copy(s, buf, s->no_zeroes ? 10 : sizeof(buf)); /* N24 */
 	transmission_begin(s, e, false);
 	return 0;
@@ -154,7 +159,7 @@ run_abort(struct nbd_session *s, const char *data, uint32_t len)
 {
 	(void)data;
 	(void)len;
-	reply_header(s, NBD_REP_ACK, 0);
+	option_reply(s, NBD_REP_ACK, 0);
 	s->closing = true;
 	return 0;
 }
@@ -172,15 +177,15 @@ run_list(struct nbd_session *s, const char *data, uint32_t len)
 	for (i = 0; (e = s->host->list(s->host->arg, i)) != NULL; i++) {
 		name_len = string_len(e->name);
 		text_len = e->description ? string_len(e->description) : 0;
-		reply_header(
+		option_reply(
 		    s, NBD_REP_SERVER, sizeof(buf) + name_len + text_len);
 		put_be32(buf, (uint32_t)name_len);
 		out_copy(s, buf, sizeof(buf));
 		out_copy(s, e->name, name_len);
 		out_copy(s, e->description, text_len);
 	}
-	reply_header(s, NBD_REP_ACK, 0);
-	s->max_options = NBD_MAX_OPTIONS + OPTIONS_PER_EXPORT * i;
+	option_reply(s, NBD_REP_ACK, 0);
+	s->max_options = s->limits->max_options + OPTIONS_PER_EXPORT * i;
 	return 0;
 }
 
@@ -189,7 +194,38 @@ run_starttls(struct nbd_session *s, const char *data, uint32_t len)
 {
 	(void)data;
 	(void)len;
-	reply_error(s, NBD_REP_ERR_POLICY, "TLS is not offered"); /* N42 */
+	option_refuse(s, NBD_REP_ERR_POLICY, "TLS is not offered"); /* N42 */
+	return 0;
+}
+
+static int
+run_structured_reply(struct nbd_session *s, const char *data, uint32_t len)
+{
+	(void)data;
+	(void)len;
+	if (s->extended)
+		option_refuse(s, NBD_REP_ERR_EXT_HEADER_REQD,
+		    "extended headers are in use"); /* N80 */
+	else if (s->structured)
+		option_refuse(s, NBD_REP_ERR_INVALID,
+		    "structured replies are in use"); /* N19 */
+	else
+		option_reply(s, NBD_REP_ACK, 0);
+	s->structured = true;
+	return 0;
+}
+
+static int
+run_extended_headers(struct nbd_session *s, const char *data, uint32_t len)
+{
+	(void)data;
+	(void)len;
+	if (s->extended)
+		option_refuse(
+		    s, NBD_REP_ERR_INVALID, "extended headers are in use");
+	else
+		option_reply(s, NBD_REP_ACK, 0);
+	s->extended = true;
 	return 0;
 }
 
@@ -213,7 +249,7 @@ info_parse(struct info_request *req, const char *data, uint32_t len)
 	name_len = get_be32(data);
 	if (name_len > len - 6)
 		return "name longer than the option";
-	if (!name_get(req->name, data + 4, name_len))
+	if (!option_name(req->name, data + 4, name_len))
 		return "name too long, or with a NUL in it";
 	data += 4 + name_len;
 	count = get_be16(data);
@@ -234,7 +270,7 @@ reply_info_string(struct nbd_session *s, uint16_t type, const char *text)
 	size_t len = string_len(text);
 	char buf[2];
 
-	reply_header(s, NBD_REP_INFO, sizeof(buf) + len);
+	option_reply(s, NBD_REP_INFO, sizeof(buf) + len);
 	put_be16(buf, type);
 	out_copy(s, buf, sizeof(buf));
 	out_copy(s, text, len);
@@ -245,10 +281,10 @@ reply_info_export(struct nbd_session *s, const struct nbd_export *e)
 {
 	char buf[12], *p = buf;
 
-	reply_header(s, NBD_REP_INFO, sizeof(buf));
+	option_reply(s, NBD_REP_INFO, sizeof(buf));
 	p = put_be16(p, NBD_INFO_EXPORT);
 	p = put_be64(p, e->size);
-	put_be16(p, export_flags(e));
+	put_be16(p, export_flags(s, e));
 	out_copy(s, buf, sizeof(buf));
 }
 
@@ -257,7 +293,7 @@ reply_info_block_size(struct nbd_session *s, const struct nbd_export *e)
 {
 	char buf[14], *p = buf;
 
-	reply_header(s, NBD_REP_INFO, sizeof(buf));
+	option_reply(s, NBD_REP_INFO, sizeof(buf));
 	p = put_be16(p, NBD_INFO_BLOCK_SIZE);
 	p = put_be32(p, e->min_block);
 	p = put_be32(p, e->pref_block);
@@ -274,13 +310,13 @@ run_info_or_go(struct nbd_session *s, const char *data, uint32_t len)
 	char quoted[QUOTED_SIZE];
 
 	if (wrong != NULL) {
-		reply_error(s, NBD_REP_ERR_INVALID, "%s", wrong);
+		option_refuse(s, NBD_REP_ERR_INVALID, "%s", wrong);
 		return 0;
 	}
 	e = s->host->lookup(s->host->arg, req.name);
 	if (e == NULL) {
-		reply_error(s, NBD_REP_ERR_UNKNOWN, "export \"%s\" is unknown",
-		    quote(quoted, req.name));
+		option_refuse(s, NBD_REP_ERR_UNKNOWN,
+		    "export \"%s\" is unknown", option_quote(quoted, req.name));
 		return 0;
 	}
 	reply_info_export(s, e); /* asked for or not (N61) */
@@ -290,7 +326,7 @@ run_info_or_go(struct nbd_session *s, const char *data, uint32_t len)
 		reply_info_string(s, NBD_INFO_DESCRIPTION, e->description);
 	if (req.wants[NBD_INFO_BLOCK_SIZE])
 		reply_info_block_size(s, e);
-	reply_header(s, NBD_REP_ACK, 0);
+	option_reply(s, NBD_REP_ACK, 0);
 	if (s->option_nr == NBD_OPT_GO)
 		transmission_begin(s, e, req.wants[NBD_INFO_BLOCK_SIZE]);
 	return 0;
@@ -298,7 +334,7 @@ run_info_or_go(struct nbd_session *s, const char *data, uint32_t len)
 
 /* --------------------------------------------------------------- framing */
 
-/* Every other option is unknown (N14, N78). */
+/* Every other option is unknown (N14). */
 static const struct option options[] = {
 	{
 	    .nr = NBD_OPT_EXPORT_NAME,
@@ -332,6 +368,26 @@ static const struct option options[] = {
 	    .data = SOME_DATA,
 	    .run = run_info_or_go,
 	},
+	{
+	    .nr = NBD_OPT_STRUCTURED_REPLY,
+	    .data = NO_DATA, /* N76 */
+	    .run = run_structured_reply,
+	},
+	{
+	    .nr = NBD_OPT_LIST_META_CONTEXT,
+	    .data = SOME_DATA,
+	    .run = context_run_list,
+	},
+	{
+	    .nr = NBD_OPT_SET_META_CONTEXT,
+	    .data = SOME_DATA,
+	    .run = context_run_set,
+	},
+	{
+	    .nr = NBD_OPT_EXTENDED_HEADERS,
+	    .data = NO_DATA, /* N168 */
+	    .run = run_extended_headers,
+	},
 	{},
 };
 
@@ -361,20 +417,20 @@ option_run(struct nbd_session *s, const char *data)
 	const struct option *o = s->option;
 
 	if (s->shutdown && (o == NULL || !o->while_shutdown)) {
-		reply_error(s, NBD_REP_ERR_SHUTDOWN, "shutting down");
+		option_refuse(s, NBD_REP_ERR_SHUTDOWN, "shutting down");
 		return 0;
 	}
 	if (o == NULL) {
-		reply_error(
+		option_refuse(
 		    s, NBD_REP_ERR_UNSUP, "option %u is unknown", s->option_nr);
 		return 0;
 	}
 	if (o->data == NO_DATA && s->option_len > 0) {
-		reply_error(s, NBD_REP_ERR_INVALID, "option takes no data");
+		option_refuse(s, NBD_REP_ERR_INVALID, "option takes no data");
 		return 0;
 	}
 	if (o->data == SOME_DATA && data == NULL) {
-		reply_error(s, NBD_REP_ERR_TOO_BIG, "option of %u bytes",
+		option_refuse(s, NBD_REP_ERR_TOO_BIG, "option of %u bytes",
 		    s->option_len);
 		return 0;
 	}

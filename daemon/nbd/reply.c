@@ -10,12 +10,20 @@
  *
  * What an iovec points to is given back when the stream was sent as far as
  * that: a command's data at its sent_at, a block at its end.
+ *
+ * A reply is simple, or, where that was agreed on, chunks:
+ *
+ *	simple    |16|-- data --|
+ *	chunks    |20|8|-- data --||20|12 a hole||20|8|-- data --|
+ *	extended  the same with headers of 32
  */
 #include "nbd/session.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define FIRST_IOVECS 64u
 #define KEPT_IOVECS  1024u /* of a table, when all was sent */
@@ -101,7 +109,8 @@ block_get(struct nbd_session *s, size_t room)
 	return b;
 }
 
-static void
+/* Where it lies from then on. */
+static char *
 block_add(struct nbd_session *s, struct block *b, const void *data, size_t len)
 {
 	char *at = b->data + b->used;
@@ -110,6 +119,7 @@ block_add(struct nbd_session *s, struct block *b, const void *data, size_t len)
 	b->used += (unsigned)len;
 	out_add(s, at, len);
 	b->end = s->appended;
+	return at;
 }
 
 void
@@ -206,15 +216,81 @@ wire_error(int error)
 	return NBD_EIO; /* what a device fails with (N121) */
 }
 
+#define OFFSET_DATA_SIZE 8u  /* before the data: u64 offset */
+#define OFFSET_HOLE_SIZE 12u /* u64 offset, u32 length */
+#define MAX_CHUNK_FRONT  (NBD_EXT_REPLY_SIZE + MAX_ERROR_CHUNK)
+#define MAX_ERROR_CHUNK  (6 + MAX_ERROR_TEXT + 8)
+#define MAX_ERROR_TEXT   160u /* far below NBD_MAX_STRING (N133) */
+
+static bool
+has_chunks(const struct nbd_session *s)
+{
+	return s->structured || s->extended;
+}
+
+static size_t
+chunk_header_size(const struct nbd_session *s)
+{
+	return s->extended ? NBD_EXT_REPLY_SIZE : NBD_CHUNK_HEADER_SIZE;
+}
+
+/* All but what chunk_finish() tells.  Returns where its contents begin. */
+static char *
+chunk_put(char *p, const struct nbd_session *s, const struct wire_request *req,
+    uint16_t type)
+{
+	p = put_be32(p, s->extended ? NBD_EXT_REPLY_MAGIC : NBD_CHUNK_MAGIC);
+	p = put_be16(p, 0);
+	p = put_be16(p, type);
+	p = put_be64(p, req->cookie);
+	if (!s->extended)
+		return put_be32(p, 0);
+	p = put_be64(p, req->offset); /* N171 */
+	return put_be64(p, 0);
+}
+
+char *
+chunk_begin(struct nbd_session *s, const struct wire_request *req,
+    uint16_t type, const void *data, size_t len)
+{
+	char front[MAX_CHUNK_FRONT], *p = front;
+	struct block *b;
+
+	assert(len <= MAX_ERROR_CHUNK);
+	if (s->aborted)
+		return NULL;
+	b = block_get(s, sizeof(front));
+	if (b == NULL)
+		return NULL;
+	p = chunk_put(p, s, req, type);
+	if (len > 0)
+		p = (char *)memcpy(p, data, len) + len;
+	return block_add(s, b, front, (size_t)(p - front));
+}
+
+void
+chunk_finish(const struct nbd_session *s, char *chunk, uint64_t len, bool last)
+{
+	if (chunk == NULL)
+		return;
+	put_be16(chunk + 4, last ? NBD_CHUNK_DONE : 0);
+	if (s->extended)
+		put_be64(chunk + 24, len);
+	else
+		put_be32(chunk + 16, (uint32_t)len);
+}
+
+/* ---- replies without data */
+
 static void
-header_put(char *p, uint64_t cookie, uint32_t error)
+simple_put(char *p, uint64_t cookie, uint32_t error)
 {
 	p = put_be32(p, NBD_SIMPLE_REPLY_MAGIC);
 	p = put_be32(p, error);
 	put_be64(p, cookie);
 }
 
-void
+static void
 reply_simple(struct nbd_session *s, uint64_t cookie, int error)
 {
 	char header[NBD_SIMPLE_REPLY_SIZE];
@@ -225,59 +301,269 @@ reply_simple(struct nbd_session *s, uint64_t cookie, int error)
 	b = block_get(s, sizeof(header));
 	if (b == NULL)
 		return;
-	header_put(header, cookie, wire_error(error));
+	simple_put(header, cookie, wire_error(error));
 	block_add(s, b, header, sizeof(header));
 }
 
-static void
-add_pieces(struct nbd_session *s, const struct bio *bio)
+static size_t
+error_text(char out[MAX_ERROR_TEXT], const struct wire_request *req, int error,
+    const char *why)
 {
-	unsigned i;
+	const char *name = command_name(req->type);
+	int n;
 
-	for (i = 0; i < bio->nr_iov; i++)
-		out_add(s, bio->iov[i].iov_base, bio->iov[i].iov_len);
+	if (why == NULL)
+		why = strerrordesc_np(-error);
+	if (name == NULL)
+		n = snprintf(
+		    out, MAX_ERROR_TEXT, "command %u: %s", req->type, why);
+	else
+		n = snprintf(out, MAX_ERROR_TEXT,
+		    "%s of %llu bytes at %llu: %s", name,
+		    (unsigned long long)req->length,
+		    (unsigned long long)req->offset, why);
+	assert(n > 0);
+	return n < (int)MAX_ERROR_TEXT ? (size_t)n : MAX_ERROR_TEXT - 1;
 }
 
-/* The data of a read, wherever the driver has it. */
+/* `at`: where it went wrong; NULL: nowhere in particular (N133). */
 static void
-add_data(struct nbd_session *s, const struct command *c)
+reply_error(struct nbd_session *s, const struct wire_request *req, int error,
+    const char *why, const uint64_t *at)
+{
+	char data[MAX_ERROR_CHUNK], text[MAX_ERROR_TEXT], *p = data;
+	size_t len = error_text(text, req, error, why);
+	uint16_t type = at != NULL ? NBD_CHUNK_ERROR_OFFSET : NBD_CHUNK_ERROR;
+
+	p = put_be32(p, wire_error(error));
+	p = put_be16(p, (uint16_t)len);
+	p = (char *)memcpy(p, text, len) + len;
+	if (at != NULL)
+		p = put_be64(p, *at);
+	len = (size_t)(p - data);
+	chunk_finish(s, chunk_begin(s, req, type, data, len), len, true);
+}
+
+void
+reply_plain(struct nbd_session *s, const struct wire_request *req, int error,
+    const char *why)
+{
+	bool chunk = s->extended;
+
+	/* a success without data may be simple, which is shorter (N77) */
+	if (s->structured && (error != 0 || req->type == NBD_CMD_READ))
+		chunk = true;
+	if (!chunk)
+		reply_simple(s, req->cookie, error);
+	else if (error != 0)
+		reply_error(s, req, error, why, NULL);
+	else
+		chunk_finish(
+		    s, chunk_begin(s, req, NBD_CHUNK_NONE, NULL, 0), 0, true);
+}
+
+/* The device, or we, could not do it. */
+static void
+reply_failed(struct command *c)
+{
+	bool fast_zero = (c->req.flags & NBD_CMD_FLAG_FAST_ZERO) != 0;
+	struct nbd_session *s = c->session;
+
+	if (c->error == -EOPNOTSUPP && !fast_zero)
+		c->error = -EINVAL;             /* N121, N145 */
+	if (has_chunks(s) && c->req.length > 0) /* N134: all but a flush */
+		reply_error(s, &c->req, c->error, NULL, &c->error_pos);
+	else
+		reply_plain(s, &c->req, c->error, NULL);
+	command_free(c);
+}
+
+/* ---- reads */
+
+size_t
+reply_read_header(const struct nbd_session *s)
+{
+	return has_chunks(s) ? chunk_header_size(s) + OFFSET_DATA_SIZE
+			     : NBD_SIMPLE_REPLY_SIZE;
+}
+
+/* A run of data, or a hole, of a reply in chunks. */
+struct run {
+	bool skips; /* holes are told, not sent */
+	bool hole;
+	char *chunk; /* NULL: there is none yet */
+	uint64_t pos, len;
+};
+
+static void
+run_begin(struct run *run, const struct command *c, bool hole)
+{
+	char data[OFFSET_HOLE_SIZE];
+
+	put_be32(put_be64(data, run->pos), 0);
+	run->hole = hole;
+	run->len = 0;
+	if (hole)
+		run->chunk = chunk_begin(c->session, &c->req,
+		    NBD_CHUNK_OFFSET_HOLE, data, OFFSET_HOLE_SIZE);
+	else
+		run->chunk = chunk_begin(c->session, &c->req,
+		    NBD_CHUNK_OFFSET_DATA, data, OFFSET_DATA_SIZE);
+}
+
+static void
+run_end(struct run *run, const struct command *c, bool last)
+{
+	const struct nbd_session *s = c->session;
+	char *chunk = run->chunk;
+
+	if (chunk == NULL)
+		return;
+	if (run->hole) {
+		put_be32(chunk + chunk_header_size(s) + 8, (uint32_t)run->len);
+		chunk_finish(s, chunk, OFFSET_HOLE_SIZE, last);
+	} else {
+		chunk_finish(s, chunk, OFFSET_DATA_SIZE + run->len, last);
+	}
+	run->pos += run->len;
+	run->chunk = NULL;
+}
+
+static bool
+is_hole(const struct nbd_export *e, const struct iovec *iov)
+{
+	const char *base = iov->iov_base;
+
+	return e->zeros != NULL && base >= e->zeros &&
+	       base < e->zeros + e->zeros_size;
+}
+
+/* Data of a read, wherever the driver has it.  run NULL: no chunks. */
+static void
+add_pieces(const struct command *c, const struct bio *bio, struct run *run)
+{
+	const struct nbd_export *e = c->session->export;
+	bool hole = false;
+	unsigned i;
+
+	for (i = 0; i < bio->nr_iov; i++) {
+		const struct iovec *iov = &bio->iov[i];
+
+		if (run != NULL) {
+			hole = run->skips && is_hole(e, iov);
+			if (run->chunk == NULL || hole != run->hole) {
+				run_end(run, c, false);
+				run_begin(run, c, hole);
+			}
+			run->len += iov->iov_len;
+		}
+		if (!hole)
+			out_add(c->session, iov->iov_base, iov->iov_len);
+	}
+}
+
+static void
+add_data(const struct command *c, struct run *run)
 {
 	const struct part *p;
 	const struct bio *piece;
 
 	for (p = &c->first; p != NULL; p = p->next) {
 		STAILQ_FOREACH(piece, &p->bio.pieces, link_piece)
-			add_pieces(s, piece);
-		add_pieces(s, &p->bio);
+			add_pieces(c, piece, run);
+		add_pieces(c, &p->bio, run);
 	}
+}
+
+static void
+reply_pinned(struct command *c)
+{
+	struct nbd_session *s = c->session;
+	struct run run = {
+		.skips = (c->req.flags & NBD_CMD_FLAG_DF) == 0, /* N131 */
+		.pos = c->req.offset,
+	};
+	uint64_t start;
+
+	if (has_chunks(s)) {
+		add_data(c, &run);
+		run_end(&run, c, true);
+		assert(s->aborted || run.pos == c->req.offset + c->req.length);
+		return;
+	}
+	reply_simple(s, c->req.cookie, 0);
+	start = s->appended;
+	add_data(c, NULL);
+	/* N125: the length of the data is not up to us any more */
+	assert(s->aborted || s->appended - start == c->req.length);
+}
+
+/* Did the device hold nothing there? */
+static bool
+found_nothing(const struct command *c)
+{
+	const struct part *p;
+	const struct bio *piece;
+
+	for (p = &c->first; p != NULL; p = p->next) {
+		if (!p->bio.hole)
+			return false;
+		STAILQ_FOREACH(piece, &p->bio.pieces, link_piece)
+			if (!piece->hole)
+				return false;
+	}
+	return true;
+}
+
+/* The data lies behind the room for its header. */
+static void
+reply_copied(struct command *c)
+{
+	struct nbd_session *s = c->session;
+	size_t header = reply_read_header(s);
+	bool skips = (c->req.flags & NBD_CMD_FLAG_DF) == 0;
+	struct run run = { .pos = c->req.offset };
+
+	if (!has_chunks(s)) {
+		simple_put(c->reply, c->req.cookie, 0);
+	} else if (skips && s->export->zeros != NULL && found_nothing(c)) {
+		run_begin(&run, c, true);
+		run.len = c->req.length;
+		run_end(&run, c, true);
+		return;
+	} else {
+		put_be64(chunk_put(c->reply, s, &c->req, NBD_CHUNK_OFFSET_DATA),
+		    c->req.offset);
+		chunk_finish(
+		    s, c->reply, OFFSET_DATA_SIZE + c->req.length, true);
+	}
+	out_add(s, c->reply, header + c->req.length);
+}
+
+void
+reply_keep(struct command *c)
+{
+	c->sent_at = c->session->appended;
+	STAILQ_INSERT_TAIL(&c->session->unsent, c, link);
 }
 
 void
 reply_command(struct command *c)
 {
-	struct nbd_session *s = c->session;
-	bool fast_zero = (c->flags & NBD_CMD_FLAG_FAST_ZERO) != 0;
-	uint64_t start = s->appended;
-
-	if (c->error == -EOPNOTSUPP && !fast_zero)
-		c->error = -EINVAL; /* N121, N145 */
-	if (c->type != NBD_CMD_READ || c->error != 0) {
-		reply_simple(s, c->cookie, c->error);
+	if (c->error != 0) {
+		reply_failed(c);
+		return;
+	}
+	if (c->req.type != NBD_CMD_READ) {
+		reply_plain(c->session, &c->req, 0, NULL);
 		command_free(c);
 		return;
 	}
-	if (c->reply != NULL) {
-		header_put(c->reply, c->cookie, 0);
-		out_add(s, c->reply, NBD_SIMPLE_REPLY_SIZE + c->length);
-	} else {
-		reply_simple(s, c->cookie, 0);
-		add_data(s, c);
-	}
-	/* N125: the length of the data is not up to us any more */
-	assert(s->aborted ||
-	       s->appended - start == NBD_SIMPLE_REPLY_SIZE + c->length);
-	c->sent_at = s->appended;
-	STAILQ_INSERT_TAIL(&s->unsent, c, link);
+	if (c->reply != NULL)
+		reply_copied(c);
+	else
+		reply_pinned(c);
+	reply_keep(c);
 }
 
 /* ------------------------------------------------------- for the caller */

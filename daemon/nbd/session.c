@@ -21,6 +21,17 @@
 #include "base/util.h"
 
 #define HANDSHAKE_CHUNK 4096u
+#define CROWDED_NSEC    1000000u /* so often it is looked for room */
+
+void
+nbd_limits_init(struct nbd_limits *l)
+{
+	l->max_options = 1024;
+	l->max_requests = 1024;
+	l->max_bytes = 64u << 20;
+	l->max_total = 0;
+	atomic_init(&l->total, 0);
+}
 
 static void
 greet(struct nbd_session *s)
@@ -43,9 +54,11 @@ nbd_session_new(const struct nbd_host *host, void (*wake)(void *arg), void *arg)
 	s->host = host;
 	s->wake = wake;
 	s->wake_arg = arg;
-	s->max_options = NBD_MAX_OPTIONS;
+	s->limits = host->limits;
+	s->max_options = s->limits->max_options;
+	s->request_size = NBD_REQUEST_SIZE;
 	STAILQ_INIT(&s->pending);
-	STAILQ_INIT(&s->zeroing);
+	STAILQ_INIT(&s->stepping);
 	STAILQ_INIT(&s->unsent);
 	plug_init(&s->plug);
 	order_init(&s->order);
@@ -134,6 +147,15 @@ nbd_in_transmission(const struct nbd_session *s)
 	return s->phase == PHASE_TRANSMISSION;
 }
 
+unsigned
+nbd_features(const struct nbd_session *s)
+{
+	return (s->structured ? NBD_HAS_STRUCTURED : 0u) |
+	       (s->extended ? NBD_HAS_EXTENDED : 0u) |
+	       (s->contexts != 0 ? NBD_HAS_CONTEXTS : 0u) |
+	       (s->agreed ? NBD_HAS_BLOCK_SIZES : 0u);
+}
+
 const struct nbd_export *
 nbd_session_export(const struct nbd_session *s)
 {
@@ -171,16 +193,62 @@ session_wake(struct nbd_session *s)
 
 /* ---------------------------------------------------------------- limits */
 
+/* Do all together hold as much as they may? */
+static bool
+is_crowded(const struct nbd_session *s)
+{
+	const struct nbd_limits *l = s->limits;
+
+	return l->max_total > 0 && atomic_load_explicit(&l->total,
+				       memory_order_relaxed) >= l->max_total;
+}
+
 bool
-session_full(const struct nbd_session *s)
+session_full(struct nbd_session *s)
 {
 	unsigned others = s->nr_commands - (s->big != NULL);
 
+	s->crowded = false;
 	if (out_full(s))
 		return true;
-	/* a request alone is let in whatever it takes */
-	return others > 0 &&
-	       (s->nr_commands >= NBD_MAX_REQUESTS || s->held >= NBD_MAX_BYTES);
+	if (others == 0)
+		return false; /* one alone is let in whatever it takes */
+	if (s->nr_commands >= s->limits->max_requests ||
+	    s->held >= s->limits->max_bytes)
+		return true;
+	s->crowded = is_crowded(s);
+	return s->crowded;
+}
+
+void
+session_hold(struct nbd_session *s, size_t bytes)
+{
+	s->held += bytes;
+	if (s->limits->max_total > 0)
+		atomic_fetch_add_explicit(
+		    &s->limits->total, bytes, memory_order_relaxed);
+}
+
+void
+session_release(struct nbd_session *s, size_t bytes)
+{
+	s->held -= bytes;
+	if (s->limits->max_total > 0 && bytes > 0)
+		atomic_fetch_sub_explicit(
+		    &s->limits->total, bytes, memory_order_relaxed);
+}
+
+bool
+session_may_hold(const struct nbd_session *s, size_t bytes)
+{
+	const struct nbd_limits *l = s->limits;
+	size_t others;
+
+	if (l->max_total == 0)
+		return true;
+	others =
+	    atomic_load_explicit(&l->total, memory_order_relaxed) - s->held;
+	return others == 0 || others + bytes <= 2 * l->max_total;
 }
 
 void
@@ -196,7 +264,7 @@ session_chunk(struct nbd_session *s, size_t size)
 	struct chunk *c = chunk_new(s->pool, size);
 
 	if (c != NULL)
-		s->held += c->size;
+		session_hold(s, c->size);
 	return c;
 }
 
@@ -210,7 +278,7 @@ session_unref(struct nbd_session *s, struct chunk *c)
 	}
 	if (c->refs > 0)
 		return;
-	s->held -= c->size;
+	session_release(s, c->size);
 	chunk_free(s->pool, c);
 }
 
@@ -298,19 +366,20 @@ nbd_want(struct nbd_session *s, struct iovec *iov, int max)
 		return 0;
 	if (s->big != NULL) {
 		assert(s->in == NULL && s->nr_head == 0);
-		left = s->big->length - s->big_done;
+		left = s->big->req.length - s->big_done;
 		nr = command_want(s->big, s->big_done, iov, max);
 	}
 	if (nr > 0) {
 		if (nr < max && iov_bytes(iov, nr) == left)
-			iov[nr++] = (struct iovec){ s->head, sizeof(s->head) };
+			iov[nr++] = (struct iovec){ s->head, s->request_size };
 		return nr;
 	}
 	if (s->in == NULL && !in_new(s))
 		return 0;
 	room = s->in->size - s->in_len;
-	if (s->was_big && s->drain == 0 && room > NBD_PEEK)
-		room = NBD_PEEK;
+	/* after a large write: what follows it may be another one's */
+	if (s->was_big && s->drain == 0 && room > s->request_size)
+		room = s->request_size;
 	*iov = (struct iovec){ s->in->data + s->in_len, room };
 	return 1;
 }
@@ -324,12 +393,12 @@ take(struct nbd_session *s, size_t n)
 	if (s->closing || s->eof)
 		return;
 	if (s->big != NULL) {
-		rest = s->big->length - s->big_done;
+		rest = s->big->req.length - s->big_done;
 		if (rest > n)
 			rest = n;
 		s->big_done += (uint32_t)rest;
 		s->nr_head = (unsigned)(n - rest);
-		if (s->big_done == s->big->length)
+		if (s->big_done == s->big->req.length)
 			command_received(s);
 		return;
 	}
@@ -348,7 +417,7 @@ tidy(struct nbd_session *s)
 		partial_drop(s);
 		return;
 	}
-	if (s->phase == PHASE_TRANSMISSION && n < NBD_REQUEST_SIZE && n > 0) {
+	if (s->phase == PHASE_TRANSMISSION && n < s->request_size && n > 0) {
 		memcpy(s->head, session_input(s), n);
 		s->nr_head = (unsigned)n;
 		n = 0;
@@ -377,7 +446,7 @@ nbd_got(struct nbd_session *s, size_t n, bool more, uint64_t now)
 		if (s->phase != PHASE_TRANSMISSION)
 			err = option_parse(s);
 		if (err == 0 && s->big == NULL &&
-		    s->nr_head == sizeof(s->head) && !in_new(s))
+		    s->nr_head == s->request_size && !in_new(s))
 			err = s->error;
 		if (err == 0 && s->cpu != NULL)
 			err = command_parse(s);
@@ -420,6 +489,8 @@ nbd_next(const struct nbd_session *s)
 		return NBD_NEVER;
 	if (s->stalled || s->woken)
 		return NBD_STALLED;
+	if (s->blocked && s->crowded) /* nobody tells it that others ended */
+		return s->now + CROWDED_NSEC;
 	return s->plug_open ? s->plug_until : NBD_NEVER;
 }
 

@@ -18,8 +18,6 @@
 #define NBD_CHUNK (256u << 10)
 /* From this on a payload that has not wholly come gets memory of its own. */
 #define NBD_BIG_PAYLOAD (32u << 10)
-/* What is read after such a request: what follows may be another one's. */
-#define NBD_PEEK NBD_REQUEST_SIZE
 /*
  * Shorter reads are copied into one run of replies: 64 iovecs a sendmsg cost
  * more than the copies of 32 reads of 4 KiB (15% less CPU time so).
@@ -27,9 +25,13 @@
 #define NBD_READ_COPY (32u << 10)
 /* So long a plug waits for the rest of a request. */
 #define NBD_PARTIAL_NSEC 1000000u
-/* Bios of a zeroing at a time, and in one call. */
-#define NBD_ZERO_BIOS  2u         /* of a zeroing, at a time: 2 MiB take 1 ms */
-#define NBD_ZERO_BYTES (1u << 20) /* of such a bio */
+/* Bios of a command that goes step by step, at a time, and in one call. */
+#define NBD_STEP_BIOS  2u         /* of zeros, 2 MiB take 1 ms */
+#define NBD_ZERO_BYTES (1u << 20) /* of a bio that makes zeros */
+/* Of any bio: whole pages in what the kernel's bi_size can say. */
+#define NBD_BIO_BYTES (UINT32_MAX & ~(PAGE_SIZE - 1))
+/* What may be looked at for BLOCK_STATUS in one call, at some 25 ns each. */
+#define NBD_STATUS_STEPS 32768u
 /* Replies (without the data of reads), then wait until they were sent. */
 #define NBD_MAX_UNSENT (64u << 10)
 
@@ -139,24 +141,35 @@ struct lent {
 	void *page[];
 };
 
+/* What its header says. */
+struct wire_request {
+	uint64_t cookie;
+	uint64_t offset;
+	uint64_t length; /* of the effect; or of the payload */
+	uint16_t flags;
+	uint16_t type;
+};
+
 /* A request of the client that is being served. */
 struct command {
 	struct part first;
 	struct nbd_session *session;
-	STAILQ_ENTRY(command) link; /* in zeroing; then, or else, in unsent */
-	uint64_t cookie;
-	uint64_t offset;
-	uint32_t length;
-	uint16_t flags;
-	uint16_t type;
+	STAILQ_ENTRY(command) link; /* in stepping; then, or else, in unsent */
+	struct wire_request req;
 	unsigned nr_parts;   /* that have not ended */
-	int error;           /* of the first that failed */
+	int error;           /* of the first that failed, */
+	uint64_t error_pos;  /* and where that was */
 	struct chunk *chunk; /* holds the payload of a write, or `reply` */
 	struct lent *lent;   /* or this holds the payload */
 	char *reply;         /* of a read that is copied: header, data */
 	size_t held;         /* lent pages, all of them; a read until sent */
 	uint64_t sent_at;    /* so much of the stream sent: it was sent */
-	uint64_t zero_pos, zero_end; /* of a zeroing: not in a bio yet */
+	uint32_t contexts;   /* that a BLOCK_STATUS asks for */
+	/* What goes step by step: [step_pos, step_end) is in no bio yet. */
+	uint64_t step_pos, step_end;
+	uint32_t step_bytes; /* of a bio */
+	uint8_t step_op;     /* enum req_op */
+	uint16_t step_flags; /* REQ_* */
 };
 STAILQ_HEAD(command_list, command);
 
@@ -169,10 +182,12 @@ void command_received(struct nbd_session *s);
  * iovecs that takes.  0: out of memory, it is drained instead.
  */
 int command_want(struct command *c, uint32_t done, struct iovec *iov, int max);
-/* The next bio of a zeroing.  NULL when out of memory. */
-struct part *command_zero_part(struct command *c);
-/* Write no more of a zeroing. */
+/* The next bio of one that goes step by step.  NULL when out of memory. */
+struct part *command_step(struct command *c);
+/* Let it take no more steps. */
 void command_stop(struct command *c);
+/* "READ", or NULL. */
+const char *command_name(uint16_t type);
 /* A part less that must end before the command does. */
 void command_put(struct command *c);
 /* It, its parts, its memory. */
@@ -195,10 +210,27 @@ bool out_full(const struct nbd_session *s);
 /* Forget it all. */
 void out_drop(struct nbd_session *s);
 
-/* A reply without data.  error: 0 or -errno. */
-void reply_simple(struct nbd_session *s, uint64_t cookie, int error);
+/*
+ * A reply without data.  error: 0 or -errno; `why`, or else the error's own
+ * name, goes to a client that takes texts.
+ */
+void reply_plain(struct nbd_session *s, const struct wire_request *req,
+    int error, const char *why);
 /* The reply of a command that has ended, which is freed, now or when sent. */
 void reply_command(struct command *c);
+/* It is freed when all that the output has now was sent. */
+void reply_keep(struct command *c);
+/* Bytes before the data of a read, when all of it is one chunk. */
+size_t reply_read_header(const struct nbd_session *s);
+/*
+ * The start of a chunk of `len` bytes besides its header.  Returns where it
+ * lies, for chunk_finish(); NULL when the session has ended.
+ */
+char *chunk_begin(struct nbd_session *s, const struct wire_request *req,
+    uint16_t type, const void *data, size_t len);
+/* What was not known yet: bytes besides the header, and is it the last? */
+void
+chunk_finish(const struct nbd_session *s, char *chunk, uint64_t len, bool last);
 
 /* -------------------------------------------------------------- option.c */
 
@@ -206,6 +238,37 @@ struct option;
 
 /* Client flags and options, as far as they have come.  0 or -errno. */
 int option_parse(struct nbd_session *s);
+/* The answer to an option: its header, and data that follows. */
+void option_reply(struct nbd_session *s, uint32_t type, size_t len);
+/* An error, with a text. */
+void option_refuse(struct nbd_session *s, uint32_t type, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* A client's string for a text of ours: printable, and not too long. */
+#define MAX_QUOTED  64u                  /* bytes of it */
+#define QUOTED_SIZE (4 * MAX_QUOTED + 4) /* with "..." and a NUL */
+const char *option_quote(char out[QUOTED_SIZE], const char *s);
+/* A name as C has it.  False: no such name can exist. */
+bool option_name(char name[NBD_MAX_STRING + 1], const char *data, uint32_t len);
+
+/* ------------------------------------------------------------- context.c */
+
+/* The options LIST_META_CONTEXT and SET_META_CONTEXT. */
+int context_run_list(struct nbd_session *s, const char *data, uint32_t len);
+int context_run_set(struct nbd_session *s, const char *data, uint32_t len);
+/* Bytes of a BLOCK_STATUS's payload: a length and ids. */
+#define CONTEXT_MAX_PAYLOAD (8 + 4 * NBD_MAX_CONTEXTS)
+/* Those that may be used with this export (N103). */
+uint32_t
+context_chosen(const struct nbd_session *s, const struct nbd_export *e);
+/*
+ * The payload of a BLOCK_STATUS: the length it is about, and the contexts
+ * that it picks.  0, or -EINVAL with a reason.
+ */
+int context_pick(const struct nbd_session *s, const char *payload,
+    uint64_t payload_len, uint64_t *length, uint32_t *contexts,
+    const char **why);
+/* Answer a BLOCK_STATUS: chunks about what is there now (N146). */
+void context_reply(struct command *c);
 
 /* ------------------------------------------------------------- session.c */
 
@@ -225,23 +288,30 @@ struct nbd_session {
 	bool closing;  /* ABORT or DISC came: what follows is ignored */
 	bool eof;      /* nothing will come */
 	bool shutdown;
-	bool agreed;    /* the client knows the block sizes (N88) */
-	bool blocked;   /* a limit keeps input from being looked at */
-	bool stalled;   /* what is pending waits for a tag or for others */
-	bool woken;     /* wake() was called, and nobody has come yet */
-	uint16_t flags; /* transmission flags */
+	bool agreed;       /* the client knows the block sizes (N88) */
+	bool structured;   /* replies: N77 */
+	bool extended;     /* headers: N170 */
+	bool blocked;      /* a limit keeps input from being looked at */
+	bool stalled;      /* what is pending waits for a tag or for others */
+	bool woken;        /* wake() was called, and nobody has come yet */
+	bool crowded;      /* it waits for what other sessions hold */
+	uint16_t flags;    /* transmission flags */
+	uint32_t contexts; /* chosen: bits of the table of */
+	const struct nbd_export *contexts_of;
+	unsigned request_size; /* of a header */
 
 	/* Input: of `in`, [in_pos, in_len) has not been parsed. */
 	struct chunk *in;
 	size_t in_pos, in_len;
-	char head[NBD_REQUEST_SIZE]; /* a request, or its start, */
-	unsigned nr_head;            /* while there is no chunk */
+	char head[NBD_EXT_REQUEST_SIZE]; /* a request, or its start, */
+	unsigned nr_head;                /* while there is no chunk */
 	bool was_big;        /* the last payload: the next one may be, too */
 	struct command *big; /* its payload comes, to where it belongs */
 	uint32_t big_done;
-	uint64_t drain;        /* bytes to ignore, */
-	uint64_t drain_cookie; /* and what is answered after them */
+	uint64_t drain;                /* bytes to ignore, */
+	struct wire_request drain_req; /* and what is answered after them */
 	int drain_error;
+	const char *drain_why;
 
 	/* What is bounded. */
 	size_t held; /* bytes: chunks, reads not sent */
@@ -250,8 +320,8 @@ struct nbd_session {
 
 	/* On the way to the block layer. */
 	struct bio_list pending;
-	unsigned batch;              /* commands pending, for aio_plug_min */
-	struct command_list zeroing; /* with zero_pos < zero_end */
+	unsigned batch;               /* commands pending, for aio_plug_min */
+	struct command_list stepping; /* with step_pos < step_end */
 	struct plug plug;
 	bool plug_open;
 	uint64_t plug_since;
@@ -259,6 +329,7 @@ struct nbd_session {
 	uint64_t phys; /* of the next payload */
 	uint64_t now;  /* of the last call that told it */
 	struct order order;
+	unsigned status_steps; /* that BLOCK_STATUS may still take */
 
 	/* Output: of a stream of bytes, [sent, appended). */
 	uint64_t sent, appended;
@@ -266,7 +337,7 @@ struct nbd_session {
 	unsigned iov_pos, iov_len, iov_max;
 	struct block *first_block, *last_block;
 	unsigned nr_blocks;
-	struct command_list unsent; /* reads whose data is in the stream */
+	struct command_list unsent; /* those whose data is in the stream */
 	struct chunk *out; /* replies of copied reads, one after another */
 	size_t out_used;
 
@@ -277,6 +348,7 @@ struct nbd_session {
 	uint32_t option_nr, option_len;
 	const struct option *option; /* NULL: unknown */
 	unsigned nr_options, max_options;
+	struct nbd_limits *limits;
 
 	void (*wake)(void *arg);
 	void *wake_arg;
@@ -290,11 +362,16 @@ int session_fail(struct nbd_session *s, int err, const char *fmt, ...)
 /* Let the caller come, with nbd_got() and nbd_out(). */
 void session_wake(struct nbd_session *s);
 /* Must input wait? */
-bool session_full(const struct nbd_session *s);
+bool session_full(struct nbd_session *s);
 /* Something that is bounded has become less. */
 void session_unblock(struct nbd_session *s);
 /* Make `size` bytes from in_pos on fit into the chunk.  0 or -ENOMEM. */
 int session_room(struct nbd_session *s, size_t size);
+/* Bytes that count, and those that no longer do. */
+void session_hold(struct nbd_session *s, size_t bytes);
+void session_release(struct nbd_session *s, size_t bytes);
+/* May it hold so much more, beside what all hold? */
+bool session_may_hold(const struct nbd_session *s, size_t bytes);
 /* A chunk that counts, and the end of one. */
 struct chunk *session_chunk(struct nbd_session *s, size_t size);
 void session_unref(struct nbd_session *s, struct chunk *c);

@@ -5,25 +5,33 @@
  * they came; one that has to wait, for a tag or for one that it overlaps,
  * holds back those behind it.
  *
- * A zeroing that has to be written is many bios.  They are made a few at a
- * time, and other commands pass it, if they don't overlap what is left.
+ * A zeroing that has to be written, or a very long trim, is many bios.  They
+ * are made a few at a time, and other commands pass it, if they don't overlap
+ * what is left.
  */
 #include "nbd/session.h"
 
 #include <errno.h>
 
-/* Does an earlier zeroing still have to write there? */
+/* Do both the same, so that it does not matter who is first? */
 static bool
-awaits_zeroing(const struct nbd_session *s, const struct part *p)
+same_steps(const struct command *a, const struct command *b)
+{
+	return a->step_end > 0 && a->step_op == b->step_op &&
+	       a->step_flags == b->step_flags;
+}
+
+/* Has an earlier command still steps to make there? */
+static bool
+awaits_steps(const struct nbd_session *s, const struct part *p)
 {
 	const struct command *c, *own = p->bio.priv;
 
-	if (own->zero_end > 0)
-		return false; /* zeros are zeros, whoever is first */
-	STAILQ_FOREACH(c, &s->zeroing, link) {
-		if (!c->first.started)
+	STAILQ_FOREACH(c, &s->stepping, link) {
+		if (c == own || !c->first.started)
 			break; /* it came later, as do those after it */
-		if (c->zero_pos < p->end && p->pos < c->zero_end)
+		if (c->step_pos < p->end && p->pos < c->step_end &&
+		    !same_steps(own, c))
 			return true;
 	}
 	return false;
@@ -32,7 +40,23 @@ awaits_zeroing(const struct nbd_session *s, const struct part *p)
 static bool
 may_go(struct nbd_session *s, const struct part *p)
 {
-	return !awaits_zeroing(s, p) && order_allows(&s->order, p);
+	return !awaits_steps(s, p) && order_allows(&s->order, p);
+}
+
+/* A BLOCK_STATUS, in its turn.  0 or -EBUSY: others come first. */
+static int
+submit_status(struct nbd_session *s, struct command *c, uint64_t now)
+{
+	if (!may_go(s, &c->first))
+		plug_flush(&s->plug, s->cpu, now);
+	if (!may_go(s, &c->first))
+		return -EBUSY;
+	if (s->status_steps == 0) { /* enough for this time */
+		session_wake(s);
+		return -EBUSY;
+	}
+	context_reply(c);
+	return 0;
 }
 
 /* 0: the block layer has it.  -EAGAIN: no tag; -EBUSY: others come first. */
@@ -67,31 +91,35 @@ static int
 submit_first(struct nbd_session *s, uint64_t now)
 {
 	struct bio *bio = STAILQ_FIRST(&s->pending);
+	struct command *c = bio->priv;
 	int err;
 
 	STAILQ_REMOVE_HEAD(&s->pending, link);
-	err = submit(s, (struct part *)bio, now);
+	if (c->req.type == NBD_CMD_BLOCK_STATUS)
+		err = submit_status(s, c, now);
+	else
+		err = submit(s, (struct part *)bio, now);
 	if (err != 0)
 		STAILQ_INSERT_HEAD(&s->pending, bio, link);
 	return err;
 }
 
-/* The zeroing that can go on, or NULL. */
+/* The command that can make a step, or NULL. */
 static struct command *
-zeroing_first(const struct nbd_session *s)
+stepping_first(const struct nbd_session *s)
 {
-	struct command *c = STAILQ_FIRST(&s->zeroing);
+	struct command *c = STAILQ_FIRST(&s->stepping);
 
-	if (c == NULL || !c->first.started || c->nr_parts >= NBD_ZERO_BIOS)
+	if (c == NULL || !c->first.started || c->nr_parts >= NBD_STEP_BIOS)
 		return NULL;
 	return c;
 }
 
-/* One bio more of a zeroing: it goes before what is pending. */
+/* A step of it: one bio more, which goes before what is pending. */
 static int
-submit_zeros(struct nbd_session *s, struct command *c, uint64_t now)
+submit_step(struct nbd_session *s, struct command *c, uint64_t now)
 {
-	struct part *p = command_zero_part(c);
+	struct part *p = command_step(c);
 	int err;
 
 	if (p == NULL) {
@@ -108,7 +136,7 @@ submit_zeros(struct nbd_session *s, struct command *c, uint64_t now)
 static void
 submit_all(struct nbd_session *s, uint64_t now)
 {
-	unsigned budget = NBD_ZERO_BIOS;
+	unsigned budget = NBD_STEP_BIOS;
 	struct command *c;
 	int err = 0;
 
@@ -116,13 +144,13 @@ submit_all(struct nbd_session *s, uint64_t now)
 		while (err == 0 && !STAILQ_EMPTY(&s->pending))
 			err = submit_first(s, now);
 		s->stalled = err != 0;
-		c = zeroing_first(s);
+		c = stepping_first(s);
 		if (err == -EAGAIN || c == NULL)
 			return;
-		err = submit_zeros(s, c, now);
+		err = submit_step(s, c, now);
 	} while (err == 0 && --budget > 0);
 	s->stalled = !STAILQ_EMPTY(&s->pending);
-	if (err == 0 && zeroing_first(s) != NULL)
+	if (err == 0 && stepping_first(s) != NULL)
 		session_wake(s); /* let others have a turn, then go on */
 }
 
@@ -142,6 +170,7 @@ submit_pending(struct nbd_session *s, bool more, uint64_t now)
 	unsigned min = queue_freezing(e->queue) ? 0 : queue_plug_min(e->queue);
 	uint64_t wait = more ? NBD_PARTIAL_NSEC : 0;
 
+	s->status_steps = NBD_STATUS_STEPS;
 	if (wait < e->plug_nsec && !s->blocked && !s->closing && !s->eof &&
 	    !s->shutdown)
 		wait = e->plug_nsec;
@@ -149,7 +178,7 @@ submit_pending(struct nbd_session *s, bool more, uint64_t now)
 		wait = 0;
 	if (s->plug_open && now >= s->plug_until)
 		close_plug(s, now);
-	if (!STAILQ_EMPTY(&s->pending) || !STAILQ_EMPTY(&s->zeroing)) {
+	if (!STAILQ_EMPTY(&s->pending) || !STAILQ_EMPTY(&s->stepping)) {
 		if (!s->plug_open && min > 0 && (wait > 0 || s->batch >= min)) {
 			s->plug_open = true;
 			s->plug_since = now;
@@ -175,7 +204,7 @@ submit_drop(struct nbd_session *s, uint64_t now)
 
 	s->stalled = false;
 	s->batch = 0;
-	while ((c = STAILQ_FIRST(&s->zeroing)) != NULL) {
+	while ((c = STAILQ_FIRST(&s->stepping)) != NULL) {
 		c->nr_parts++; /* those it had may all have ended */
 		if (c->error == 0)
 			c->error = -ESHUTDOWN;

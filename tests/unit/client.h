@@ -50,6 +50,7 @@ struct fake {
 	bool moves_later; /* held requests move their data when released */
 	int error;        /* what requests end with */
 	unsigned piece;   /* bytes of a piece of a read */
+	bool sparse;      /* pieces, and short reads, that are 0 are holes */
 	unsigned nr_pinned;
 	struct request_list held;
 	unsigned nr_held;
@@ -64,13 +65,22 @@ struct fake {
 /* Do drivers lend pages for the data of writes? */
 static bool fake_lends;
 
+/* What a sparse one shows for a hole. */
+static const char fake_zeros[65536];
+
+static inline bool
+is_zero(const char *p, size_t len)
+{
+	return len == 0 || (*p == 0 && memcmp(p, p + 1, len - 1) == 0);
+}
+
 static inline void
 fake_unpin(struct bio *bio, struct cpu *cpu)
 {
 	struct fake *f = cpu->machine->wake_arg;
 
 	f->nr_pinned--;
-	free(bio->iov[0].iov_base);
+	free(bio->iov[bio->nr_iov].iov_base);
 	free(bio->iov);
 }
 
@@ -97,7 +107,7 @@ fake_write(struct fake *f, uint64_t pos, const char *from, uint64_t len)
 static inline void
 fake_pin(struct fake *f, struct bio *bio)
 {
-	unsigned max = (unsigned)(bio->bytes / f->piece + 1), nr = 0;
+	unsigned max = (unsigned)(bio->bytes / f->piece + 2), nr = 0;
 	char *copy = malloc(bio->bytes);
 	uint64_t i, n;
 
@@ -108,8 +118,11 @@ fake_pin(struct fake *f, struct bio *bio)
 	for (i = 0; i < bio->bytes; i += n) {
 		n = f->piece < bio->bytes - i ? f->piece : bio->bytes - i;
 		bio->iov[nr++] = (struct iovec){ copy + i, n };
+		if (f->sparse && is_zero(copy + i, n))
+			bio->iov[nr - 1].iov_base = (void *)fake_zeros;
 	}
 	bio->nr_iov = nr;
+	bio->iov[nr].iov_base = copy;
 	bio->unpin = fake_unpin;
 	f->nr_pinned++;
 }
@@ -194,11 +207,14 @@ fake_copy(struct fake *f, struct bio *bio)
 		fake_write_pages(f, bio);
 		return;
 	}
+	bio->hole = f->sparse && bio->op == REQ_OP_READ;
 	for (; bio_next_bvec(bio, &it, &bv); pos += bv.len)
-		if (bio->op == REQ_OP_READ)
+		if (bio->op == REQ_OP_READ) {
 			fake_read(f, pos, bv.base, bv.len);
-		else
+			bio->hole = bio->hole && is_zero(bv.base, bv.len);
+		} else {
 			fake_write(f, pos, bv.base, bv.len);
+		}
 	assert_int_equal(pos, bio->pos + bio->bytes);
 }
 
@@ -339,16 +355,23 @@ add_info(struct bytes *b, uint32_t nr, const char *name, ...)
 	bytes_free(&d);
 }
 
+/* How the client of a test has agreed to speak: NBD_HAS_*. */
+static unsigned speaks;
+
 static inline void
 add_request(struct bytes *b, uint16_t type, uint16_t flags, uint64_t cookie,
-    uint64_t offset, uint32_t length)
+    uint64_t offset, uint64_t length)
 {
-	bytes_be(b, NBD_REQUEST_MAGIC, 4);
+	bool extended = (speaks & NBD_HAS_EXTENDED) != 0;
+
+	if (extended && type == NBD_CMD_WRITE)
+		flags |= NBD_CMD_FLAG_PAYLOAD_LEN;
+	bytes_be(b, extended ? NBD_EXT_REQUEST_MAGIC : NBD_REQUEST_MAGIC, 4);
 	bytes_be(b, flags, 2);
 	bytes_be(b, type, 2);
 	bytes_be(b, cookie, 8);
 	bytes_be(b, offset, 8);
-	bytes_be(b, length, 4);
+	bytes_be(b, length, extended ? 8 : 4);
 }
 
 static inline void
@@ -369,6 +392,7 @@ struct client {
 	struct nbd_export export[4];
 	unsigned nr_exports;
 	struct nbd_host host;
+	struct nbd_limits limits;
 	struct nbd_pool *pool;
 	struct nbd_session *session;
 	uint64_t now;
@@ -484,7 +508,9 @@ client_new(const struct world *world)
 		.page_order = w.page_order,
 	};
 	c->nr_exports = 1;
-	c->host = (struct nbd_host){ client_lookup, client_list, c };
+	nbd_limits_init(&c->limits);
+	c->host =
+	    (struct nbd_host){ client_lookup, client_list, c, &c->limits };
 	c->pool = nbd_pool_new();
 	c->now = 1000000000;
 	c->step = SIZE_MAX;
@@ -754,10 +780,120 @@ client_go(struct client *c, bool agree)
 	assert_true(nbd_in_transmission(c->session));
 }
 
+/* LIST or SET_META_CONTEXT of an export; the queries end with NULL. */
+static inline void
+add_contexts(struct bytes *b, uint32_t nr, const char *name, ...)
+{
+	struct bytes d = { 0 };
+	const char *query;
+	unsigned count = 0;
+	va_list ap;
+
+	bytes_be(&d, strlen(name), 4);
+	bytes_add(&d, name, strlen(name));
+	va_start(ap, name);
+	while (va_arg(ap, const char *) != NULL)
+		count++;
+	va_end(ap);
+	bytes_be(&d, count, 4);
+	va_start(ap, name);
+	while ((query = va_arg(ap, const char *)) != NULL) {
+		bytes_be(&d, strlen(query), 4);
+		bytes_add(&d, query, strlen(query));
+	}
+	va_end(ap);
+	add_option(b, nr, d.p, d.len);
+	bytes_free(&d);
+}
+
+/* In transmission, speaking as `speaks` says, with that context or none. */
+static inline void
+client_speak(struct client *c, const char *context)
+{
+	struct bytes b = { 0 };
+	uint32_t len;
+
+	bytes_be(&b, 3, 4);
+	if (speaks & NBD_HAS_STRUCTURED)
+		add_option(&b, NBD_OPT_STRUCTURED_REPLY, NULL, 0);
+	if (speaks & NBD_HAS_EXTENDED)
+		add_option(&b, NBD_OPT_EXTENDED_HEADERS, NULL, 0);
+	if (context != NULL)
+		add_contexts(&b, NBD_OPT_SET_META_CONTEXT, "", context, NULL);
+	add_info(&b, NBD_OPT_GO, "", -1);
+	client_send(c, &b);
+	expect_greeting(c);
+	if (speaks & NBD_HAS_STRUCTURED)
+		expect_ack(c, NBD_OPT_STRUCTURED_REPLY);
+	if (speaks & NBD_HAS_EXTENDED)
+		expect_ack(c, NBD_OPT_EXTENDED_HEADERS);
+	if (context != NULL) {
+		expect_option(
+		    c, NBD_OPT_SET_META_CONTEXT, NBD_REP_META_CONTEXT, &len);
+		expect_ack(c, NBD_OPT_SET_META_CONTEXT);
+	}
+	expect_option(c, NBD_OPT_GO, NBD_REP_INFO, &len);
+	expect_ack(c, NBD_OPT_GO);
+	expect_no_more(c);
+}
+
+/* A chunk of a reply, as `speaks` has it.  Its contents, and their length. */
+static inline const char *
+expect_chunk(struct client *c, uint64_t cookie, uint64_t offset, uint16_t type,
+    bool last, uint64_t *len)
+{
+	bool extended = (speaks & NBD_HAS_EXTENDED) != 0;
+	const char *p = expect_bytes(c, extended ? 32 : 20);
+
+	assert_int_equal(
+	    get_be32(p), extended ? NBD_EXT_REPLY_MAGIC : NBD_CHUNK_MAGIC);
+	assert_int_equal(get_be16(p + 4), last ? NBD_CHUNK_DONE : 0);
+	assert_int_equal(get_be16(p + 6), type);
+	assert_true(get_be64(p + 8) == cookie);
+	if (extended)
+		assert_true(get_be64(p + 16) == offset); /* N171 */
+	*len = extended ? get_be64(p + 24) : get_be32(p + 16);
+	return expect_bytes(c, *len);
+}
+
+/* The end of a reply without data: where it may be simple, it is. */
+static inline void
+expect_success(struct client *c, uint64_t cookie, uint64_t offset)
+{
+	uint64_t len;
+
+	if ((speaks & NBD_HAS_EXTENDED) == 0) {
+		expect_reply(c, cookie, 0, 0);
+		return;
+	}
+	expect_chunk(c, cookie, offset, NBD_CHUNK_NONE, true, &len);
+	assert_int_equal(len, 0);
+}
+
+/* An error chunk; at: ERROR_OFFSET, there.  Its text, with a NUL. */
+static inline const char *
+expect_failure(struct client *c, uint64_t cookie, uint64_t offset,
+    uint32_t error, const uint64_t *at)
+{
+	static char text[NBD_MAX_STRING + 1];
+	uint64_t len;
+	const char *p = expect_chunk(c, cookie, offset,
+	    at != NULL ? NBD_CHUNK_ERROR_OFFSET : NBD_CHUNK_ERROR, true, &len);
+	uint16_t n = get_be16(p + 4);
+
+	assert_int_equal(get_be32(p), error);
+	assert_int_equal(len, 6u + n + (at != NULL ? 8 : 0)); /* N133 */
+	if (at != NULL)
+		assert_true(get_be64(p + 6 + n) == *at);
+	memcpy(text, p + 6, n);
+	text[n] = '\0';
+	return text;
+}
+
 /* One request alone, sent and served. */
 static inline void
 client_request(struct client *c, uint16_t type, uint16_t flags, uint64_t cookie,
-    uint64_t offset, uint32_t length)
+    uint64_t offset, uint64_t length)
 {
 	struct bytes b = { 0 };
 

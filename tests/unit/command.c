@@ -651,6 +651,258 @@ test_task(void **state)
 	client_free(c);
 }
 
+/* -------------------------------------------------------- extended headers */
+
+static struct client *
+extended(const struct world *w, uint64_t size)
+{
+	struct client *c = client_new(w);
+
+	c->export[0].size = size;
+	speaks = NBD_HAS_EXTENDED;
+	client_speak(c, NULL);
+	return c;
+}
+
+static void
+extended_end(struct client *c)
+{
+	expect_no_more(c);
+	assert_int_equal(c->session->held, 0);
+	client_free(c);
+	speaks = 0;
+}
+
+static void
+test_extended(void **state)
+{
+	static const uint32_t lens[] = { 1, 512, 40000, 300000 };
+	struct client *c = extended(NULL, FAKE_SIZE);
+	struct bytes b = { 0 };
+	const char *p;
+	uint64_t len;
+	unsigned i;
+
+	(void)state;
+	for (i = 0; i < 4; i++) {
+		add_write(&b, UINT64_MAX - i, 1000 + i, lens[i], 'e');
+		client_send(c, &b);
+		expect_success(c, UINT64_MAX - i, 1000 + i);
+		client_request(c, NBD_CMD_READ, 0, i, 1000 + i, lens[i]);
+		p = expect_chunk(
+		    c, i, 1000 + i, NBD_CHUNK_OFFSET_DATA, true, &len);
+		assert_int_equal(len, 8 + lens[i]);
+		expect_data(p + 8, 'e', lens[i]);
+	}
+	client_request(c, NBD_CMD_FLUSH, 0, 9, 0, 0);
+	expect_success(c, 9, 0);
+	extended_end(c);
+}
+
+/* N172: a write has payload, says it so or not; N173: others may not. */
+static void
+test_payload_flag(void **state)
+{
+	static const uint32_t lens[] = { 0, 1, 100, 40000, 300000, 1 << 20 };
+	static const uint16_t types[] = { NBD_CMD_READ, NBD_CMD_FLUSH,
+		NBD_CMD_TRIM, NBD_CMD_CACHE, NBD_CMD_WRITE_ZEROES,
+		NBD_CMD_BLOCK_STATUS, 99 };
+	struct client *c = extended(NULL, FAKE_SIZE);
+	struct bytes b = { 0 };
+	unsigned i, k;
+
+	(void)state;
+	bytes_be(&b, NBD_EXT_REQUEST_MAGIC, 4);
+	bytes_be(&b, 0, 2);
+	bytes_be(&b, NBD_CMD_WRITE, 2);
+	bytes_be(&b, 1, 8);
+	bytes_be(&b, 0, 8);
+	bytes_be(&b, 512, 8);
+	bytes_fill(&b, 'w', 512);
+	client_send(c, &b);
+	expect_success(c, 1, 0);
+	for (k = 0; k < 7; k++)
+		for (i = 0; i < 6; i++) {
+			add_request(&b, types[k], NBD_CMD_FLAG_PAYLOAD_LEN, 2,
+			    0, lens[i]);
+			bytes_be(&b, NBD_EXT_REQUEST_MAGIC, lens[i] ? 1 : 0);
+			bytes_fill(&b, '%', lens[i] ? lens[i] - 1 : 0);
+			client_send(c, &b);
+			expect_failure(c, 2, 0, NBD_EINVAL, NULL);
+		}
+	assert_int_equal(c->error, 0);
+	extended_end(c);
+}
+
+/* N176, N177: lengths beyond 32 bits, which do not wrap. */
+static void
+test_long_effects(void **state)
+{
+	static const uint64_t beyond[] = { UINT64_C(1) << 63, UINT64_MAX,
+		UINT64_MAX - 511, (UINT64_C(1) << 40) + 1 };
+	static const struct {
+		uint16_t type;
+		uint32_t error;
+	} cmds[] = {
+		{ NBD_CMD_READ, NBD_EINVAL },
+		{ NBD_CMD_TRIM, NBD_EINVAL },
+		{ NBD_CMD_CACHE, NBD_EINVAL },
+		{ NBD_CMD_WRITE_ZEROES, NBD_ENOSPC },
+	};
+	struct world w = world_default();
+	struct client *c;
+	unsigned i, k;
+	uint64_t pos;
+
+	(void)state;
+	w.limits.max_write_zeroes_sectors = UINT32_MAX >> SECTOR_SHIFT;
+	c = extended(&w, UINT64_C(1) << 40);
+	for (k = 0; k < 4; k++)
+		for (i = 0; i < 4; i++) {
+			client_request(c, cmds[k].type, 0, 1, 512, beyond[i]);
+			expect_failure(c, 1, 512, cmds[k].error, NULL);
+		}
+	client_request(c, NBD_CMD_READ, 0, 1, 0, UINT64_C(1) << 32);
+	expect_failure(c, 1, 0, NBD_EINVAL, NULL);
+	client_request(c, NBD_CMD_CACHE, 0, 1, 0, UINT64_C(1) << 40);
+	expect_success(c, 1, 0);
+	assert_int_equal(c->fake.nr_log, 0);
+	for (k = 0; k < 2; k++) {
+		c->fake.nr_log = 0;
+		client_request(c, k ? NBD_CMD_WRITE_ZEROES : NBD_CMD_TRIM, 0, 1,
+		    4096, UINT64_C(1) << 36);
+		expect_success(c, 1, 4096);
+		pos = 4096;
+		for (i = 0; i < c->fake.nr_log; i++) {
+			assert_int_equal(c->fake.log[i].op,
+			    k ? REQ_OP_WRITE_ZEROES : REQ_OP_DISCARD);
+			assert_true(c->fake.log[i].pos == pos);
+			assert_true(c->fake.log[i].bytes <= UINT32_MAX);
+			pos += c->fake.log[i].bytes;
+		}
+		assert_true(pos == 4096 + (UINT64_C(1) << 36));
+	}
+	extended_end(c);
+}
+
+/* A trim of many steps lets others pass, and keeps them in order. */
+static void
+test_long_trim_in_order(void **state)
+{
+	struct client *c = extended(NULL, UINT64_C(1) << 40);
+	unsigned i, last_trim = 0, write = 0;
+	struct bytes b = { 0 };
+
+	(void)state;
+	c->fake.end = FAKE_HELD;
+	c->fake.moves_later = true;
+	add_request(&b, NBD_CMD_TRIM, 0, 1, 0, UINT64_C(1) << 36);
+	add_write(&b, 2, UINT64_C(1) << 37, 512, 'w'); /* beside it */
+	add_write(&b, 3, 0, 512, 'w');                 /* at its beginning */
+	add_write(&b, 4, UINT64_C(1) << 35, 512, 'w'); /* in what is left */
+	client_send(c, &b);
+	assert_true(c->session->nr_started <= NBD_STEP_BIOS + 2);
+	while (c->fake.nr_held > 0) {
+		fake_release(c, 1);
+		client_settle(c);
+	}
+	assert_int_equal(c->fake.data[0], 'w'); /* written after the trim */
+	for (i = 0; i < c->fake.nr_log; i++) {
+		const struct fake_entry *e = &c->fake.log[i];
+
+		if (e->op == REQ_OP_DISCARD && e->pos <= UINT64_C(1) << 35)
+			last_trim = i;
+		if (e->op == REQ_OP_WRITE && e->pos == UINT64_C(1) << 35)
+			write = i;
+	}
+	assert_true(write > last_trim);
+	client_free(c);
+	/* the client goes in the middle of it */
+	c = extended(NULL, UINT64_C(1) << 40);
+	c->fake.end = FAKE_HELD;
+	client_request(c, NBD_CMD_TRIM, 0, 1, 0, UINT64_C(1) << 36);
+	assert_true(c->fake.nr_held > 0);
+	client_free(c);
+	speaks = 0;
+}
+
+static void
+test_wrong_form(void **state)
+{
+	struct client *c = extended(NULL, FAKE_SIZE);
+	struct bytes b = { 0 };
+
+	(void)state;
+	speaks = 0;
+	add_request(&b, NBD_CMD_READ, 0, 1, 0, 512);
+	bytes_be(&b, 0, 4);
+	client_send(c, &b);
+	assert_int_equal(c->error, -EPROTO); /* N170 */
+	client_free(c);
+	c = client_new(NULL);
+	client_speak(c, NULL);
+	speaks = NBD_HAS_EXTENDED;
+	add_request(&b, NBD_CMD_READ, 0, 1, 0, 512);
+	client_send(c, &b);
+	assert_int_equal(c->error, -EPROTO); /* N108 */
+	client_free(c);
+	/* a payload that nobody wants to drain */
+	c = extended(NULL, FAKE_SIZE);
+	add_request(&b, NBD_CMD_TRIM, NBD_CMD_FLAG_PAYLOAD_LEN, 1, 0,
+	    UINT64_C(1) << 62);
+	client_send(c, &b);
+	assert_int_equal(c->error, -EPROTO); /* N173 */
+	client_free(c);
+	speaks = 0;
+}
+
+/* Nobody's share, and everybody's. */
+static void
+test_total(void **state)
+{
+	struct client *c = client_new(NULL);
+	struct bytes b = { 0 };
+	unsigned i;
+
+	(void)state;
+	c->limits.max_total = 4 << 20;
+	client_go(c, false);
+	c->deaf = true;
+	atomic_store(&c->limits.total, 4 << 20); /* others have it all */
+	for (i = 0; i < 3; i++)
+		add_request(&b, NBD_CMD_READ, 0, i, 0, 65536);
+	client_push(c, b.p, b.len);
+	assert_int_equal(c->session->nr_commands, 1); /* one at a time */
+	assert_false(nbd_listens(c->session));
+	assert_true(nbd_next(c->session) > c->now);
+	assert_true(nbd_next(c->session) < c->now + 10000000);
+	c->now += 10000000;
+	client_turn(c);
+	assert_int_equal(c->session->nr_commands, 1);
+	atomic_fetch_sub(&c->limits.total, 4 << 20); /* they are done */
+	c->now += 10000000;
+	client_settle(c);
+	assert_int_equal(c->session->nr_commands, 3);
+	c->deaf = false;
+	client_settle(c);
+	for (i = 0; i < 3; i++)
+		expect_reply(c, i, 0, 65536);
+	/* what would take it beyond twice of it is refused, in step */
+	atomic_fetch_add(&c->limits.total, 5 << 20);
+	client_write(c, 8, 0, 4 << 20, 'x');
+	expect_reply(c, 8, NBD_ENOMEM, 0);
+	client_write(c, 9, 0, 2 << 20, 'x');
+	expect_reply(c, 9, 0, 0);
+	atomic_fetch_sub(&c->limits.total, 5 << 20);
+	client_write(c, 10, 0, 8 << 20, 'x');
+	expect_reply(c, 10, 0, 0);
+	expect_no_more(c);
+	bytes_free(&b);
+	client_disconnect(c);
+	assert_int_equal(atomic_load(&c->limits.total), 0);
+	client_free(c);
+}
+
 #define CASE(sentence, function)                     \
 	{                                            \
 		sentence, function, NULL, NULL, NULL \
@@ -706,6 +958,17 @@ main(void)
 		    test_huge_page),
 		CASE("keeps payloads physically apart", test_layouts_are_apart),
 		CASE("says in each bio whose it is", test_task),
+		CASE("speaks with extended headers (N170 to N172)",
+		    test_extended),
+		CASE("drains a payload that a command cannot have (N172, N173)",
+		    test_payload_flag),
+		CASE("does not wrap on lengths of 64 bits (N176, N177)",
+		    test_long_effects),
+		CASE("keeps a trim of many steps in order (N176)",
+		    test_long_trim_in_order),
+		CASE("hangs up on the other form of request (N108, N170, N173)",
+		    test_wrong_form),
+		CASE("bounds what all sessions hold", test_total),
 	};
 
 	return RUN_BOTH_WAYS(tests);

@@ -129,15 +129,14 @@ test_wrong_magic(void **state)
 static void
 test_unknown_options(void **state)
 {
-	static const uint32_t nrs[] = { 0, 4, 8, 9, 10, 11, 99, 0x7654321,
-		0xffffffff };
+	static const uint32_t nrs[] = { 0, 4, 12, 99, 0x7654321, 0xffffffff };
 	static const size_t lens[] = { 0, 4, 100 << 10, 3 << 20 };
 	unsigned i, j;
 	struct bytes data = { 0 };
 
 	(void)state;
 	bytes_fill(&data, 'x', 3 << 20);
-	for (i = 0; i < 9; i++) {
+	for (i = 0; i < 6; i++) {
 		struct client *c = options_begin(3);
 
 		for (j = 0; j < 4; j++) {
@@ -252,7 +251,7 @@ test_number_is_bounded(void **state)
 	unsigned i;
 
 	(void)state;
-	for (i = 0; i < NBD_MAX_OPTIONS; i++) {
+	for (i = 0; i < c->limits.max_options; i++) {
 		struct bytes b = { 0 };
 
 		add_info(&b, NBD_OPT_INFO, "disk", -1);
@@ -721,6 +720,82 @@ test_nothing_is_served_before_attach(void **state)
 	client_free(c);
 }
 
+/* ------------------------------------------------- the form of transmission */
+
+/* INFO's flags of the default export. */
+static uint16_t
+info_flags(struct client *c)
+{
+	struct bytes b = { 0 };
+	uint32_t len;
+	uint16_t flags;
+
+	add_info(&b, NBD_OPT_INFO, "", -1);
+	client_send(c, &b);
+	flags =
+	    get_be16(expect_option(c, NBD_OPT_INFO, NBD_REP_INFO, &len) + 10);
+	expect_ack(c, NBD_OPT_INFO);
+	return flags;
+}
+
+static void
+test_structured(void **state)
+{
+	struct client *c = options_begin(3);
+	struct bytes b = { 0 };
+
+	(void)state;
+	assert_false(info_flags(c) & NBD_FLAG_SEND_DF);
+	add_option(&b, NBD_OPT_STRUCTURED_REPLY, "data", 4);
+	client_send(c, &b);
+	expect_error(c, NBD_OPT_STRUCTURED_REPLY, NBD_REP_ERR_INVALID);
+	assert_false(info_flags(c) & NBD_FLAG_SEND_DF);
+	add_option(&b, NBD_OPT_STRUCTURED_REPLY, NULL, 0);
+	add_option(&b, NBD_OPT_STRUCTURED_REPLY, NULL, 0);
+	client_send(c, &b);
+	expect_ack(c, NBD_OPT_STRUCTURED_REPLY);
+	expect_error(c, NBD_OPT_STRUCTURED_REPLY, NBD_REP_ERR_INVALID);
+	assert_true(info_flags(c) & NBD_FLAG_SEND_DF);
+	expect_in_step(c);
+	client_free(c);
+	/* N29 */
+	c = options_begin(3);
+	add_option(&b, NBD_OPT_STRUCTURED_REPLY, NULL, 0);
+	add_option(&b, NBD_OPT_EXPORT_NAME, NULL, 0);
+	client_send(c, &b);
+	expect_ack(c, NBD_OPT_STRUCTURED_REPLY);
+	assert_true(get_be16(expect_bytes(c, 10) + 8) & NBD_FLAG_SEND_DF);
+	assert_int_equal(nbd_features(c->session), NBD_HAS_STRUCTURED);
+	client_free(c);
+}
+
+static void
+test_extended(void **state)
+{
+	struct client *c = options_begin(3);
+	struct bytes b = { 0 };
+	uint16_t flags;
+
+	(void)state;
+	add_option(&b, NBD_OPT_EXTENDED_HEADERS, "data", 4);
+	add_option(&b, NBD_OPT_EXTENDED_HEADERS, NULL, 0);
+	add_option(&b, NBD_OPT_EXTENDED_HEADERS, NULL, 0);
+	add_option(&b, NBD_OPT_STRUCTURED_REPLY, NULL, 0);
+	client_send(c, &b);
+	expect_error(c, NBD_OPT_EXTENDED_HEADERS, NBD_REP_ERR_INVALID);
+	expect_ack(c, NBD_OPT_EXTENDED_HEADERS);
+	expect_error(c, NBD_OPT_EXTENDED_HEADERS, NBD_REP_ERR_INVALID);
+	expect_error(c, NBD_OPT_STRUCTURED_REPLY, NBD_REP_ERR_EXT_HEADER_REQD);
+	flags = info_flags(c);
+	assert_true(flags & NBD_FLAG_SEND_DF);
+	assert_false(flags & NBD_FLAG_BLOCK_STATUS_PAYLOAD);
+	add_option(&b, NBD_OPT_EXPORT_NAME, NULL, 0);
+	client_send(c, &b);
+	assert_int_equal(c->error, -EPROTO); /* N28 */
+	expect_no_more(c);
+	client_free(c);
+}
+
 #define CASE(sentence, function)                     \
 	{                                            \
 		sentence, function, NULL, NULL, NULL \
@@ -740,8 +815,7 @@ main(void)
 		    test_plain_newstyle),
 		CASE(
 		    "hangs up on a wrong option magic (N12)", test_wrong_magic),
-		CASE("answers unknown options UNSUP, in step (N13 to N15, "
-		     "N78, N168, N180)",
+		CASE("answers unknown options UNSUP, in step (N13 to N15)",
 		    test_unknown_options),
 		CASE("drains an option that is too big (N16)", test_oversized),
 		CASE("hangs up on a monstrous option (N16)", test_monstrous),
@@ -784,6 +858,11 @@ main(void)
 		    test_no_default_export),
 		CASE("takes bytes behind GO for commands (N73)",
 		    test_command_behind_go),
+		CASE("agrees on structured replies, once (N19, N29, N76, N77, "
+		     "N79)",
+		    test_structured),
+		CASE("agrees on extended headers, once (N28, N80, N168)",
+		    test_extended),
 		CASE("serves nothing before it is attached",
 		    test_nothing_is_served_before_attach),
 	};

@@ -236,6 +236,207 @@ test_many_blocks(void **state)
 	client_free(c);
 }
 
+/* ---------------------------------------------------------------- chunks */
+
+static void
+in_both(void (*test)(void))
+{
+	speaks = NBD_HAS_STRUCTURED;
+	test();
+	speaks = NBD_HAS_EXTENDED;
+	test();
+	speaks = 0;
+}
+
+static struct client *
+chunks_begin(void)
+{
+	struct client *c = client_new(NULL);
+
+	c->fake.sparse = true;
+	c->export[0].zeros = fake_zeros;
+	c->export[0].zeros_size = sizeof(fake_zeros);
+	client_speak(c, NULL);
+	return c;
+}
+
+static void
+expect_data_chunk(struct client *c, uint64_t cookie, uint64_t offset,
+    uint64_t pos, uint64_t size, char fill, bool last)
+{
+	uint64_t len;
+	const char *p =
+	    expect_chunk(c, cookie, offset, NBD_CHUNK_OFFSET_DATA, last, &len);
+
+	assert_true(get_be64(p) == pos);
+	assert_int_equal(len, 8 + size);
+	expect_data(p + 8, fill, size);
+}
+
+static void
+expect_hole_chunk(struct client *c, uint64_t cookie, uint64_t offset,
+    uint64_t pos, uint32_t size, bool last)
+{
+	uint64_t len;
+	const char *p =
+	    expect_chunk(c, cookie, offset, NBD_CHUNK_OFFSET_HOLE, last, &len);
+
+	assert_int_equal(len, 12); /* N129 */
+	assert_true(get_be64(p) == pos);
+	assert_int_equal(get_be32(p + 8), size);
+}
+
+static void
+reads_in_chunks(void)
+{
+	struct client *c = chunks_begin();
+	uint64_t len;
+	const char *p;
+
+	client_write(c, 1, 16384, 8192, 'd');
+	client_write(c, 2, 65536, 32768, 'e');
+	expect_success(c, 1, 16384);
+	expect_success(c, 2, 65536);
+	/* short: a hole, or one run of data */
+	client_request(c, NBD_CMD_READ, 0, 3, 0, 4096);
+	expect_hole_chunk(c, 3, 0, 0, 4096, true);
+	client_request(c, NBD_CMD_READ, 0, 4, 16384, 8192);
+	expect_data_chunk(c, 4, 16384, 16384, 8192, 'd', true);
+	client_request(c, NBD_CMD_READ, 0, 5, 12288, 8192);
+	p = expect_chunk(c, 5, 12288, NBD_CHUNK_OFFSET_DATA, true, &len);
+	assert_int_equal(len, 8 + 8192);
+	expect_data(p + 8, 0, 4096);
+	expect_data(p + 8 + 4096, 'd', 4096);
+	/* long: as they lie */
+	client_request(c, NBD_CMD_READ, 0, 6, 8192, 131072);
+	expect_hole_chunk(c, 6, 8192, 8192, 8192, false);
+	expect_data_chunk(c, 6, 8192, 16384, 8192, 'd', false);
+	expect_hole_chunk(c, 6, 8192, 24576, 40960, false);
+	expect_data_chunk(c, 6, 8192, 65536, 32768, 'e', false);
+	expect_hole_chunk(c, 6, 8192, 98304, 40960, true);
+	client_request(c, NBD_CMD_READ, 0, 7, 1 << 20, 1 << 20);
+	expect_hole_chunk(c, 7, 1 << 20, 1 << 20, 1 << 20, true);
+	/* none of it: N120 */
+	client_request(c, NBD_CMD_READ, 0, 8, 0, 0);
+	expect_chunk(c, 8, 0, NBD_CHUNK_NONE, true, &len);
+	assert_int_equal(len, 0);
+	expect_no_more(c);
+	assert_int_equal(c->session->held, 0);
+	client_free(c);
+}
+
+static void
+test_chunks(void **state)
+{
+	(void)state;
+	in_both(reads_in_chunks);
+}
+
+static void
+reads_do_not_fragment(void)
+{
+	struct client *c = chunks_begin();
+	static const uint32_t lens[] = { 512, 65536, 1 << 20 };
+	unsigned i;
+
+	for (i = 0; i < 3; i++) {
+		client_request(
+		    c, NBD_CMD_READ, NBD_CMD_FLAG_DF, i, 4096, lens[i]);
+		expect_data_chunk(c, i, 4096, 4096, lens[i], 0, true);
+	}
+	client_request(c, NBD_CMD_WRITE_ZEROES, NBD_CMD_FLAG_DF, 9, 0, 512);
+	expect_failure(c, 9, 0, NBD_EINVAL, NULL); /* N115 */
+	client_free(c);
+}
+
+static void
+test_df(void **state)
+{
+	(void)state;
+	in_both(reads_do_not_fragment);
+}
+
+/* A device whose holes are to be read: its data is sent. */
+static void
+reads_zeros_of_null(void)
+{
+	struct client *c = chunks_begin();
+
+	c->export[0].zeros = NULL;
+	client_request(c, NBD_CMD_READ, 0, 1, 0, 4096);
+	expect_data_chunk(c, 1, 0, 0, 4096, 0, true);
+	client_request(c, NBD_CMD_READ, 0, 2, 0, 1 << 20);
+	expect_data_chunk(c, 2, 0, 0, 1 << 20, 0, true);
+	client_free(c);
+}
+
+static void
+test_null(void **state)
+{
+	(void)state;
+	in_both(reads_zeros_of_null);
+}
+
+static void
+errors_in_chunks(void)
+{
+	struct client *c = chunks_begin();
+	uint64_t at = 8192;
+	const char *text;
+
+	client_request(c, NBD_CMD_READ, 0, 1, FAKE_SIZE, 512);
+	text = expect_failure(c, 1, FAKE_SIZE, NBD_EINVAL, NULL); /* N126 */
+	assert_string_equal(text, "READ of 512 bytes at 8388608: "
+				  "not within the export");
+	client_write(c, 2, FAKE_SIZE - 512, 1024, 'x');
+	expect_failure(c, 2, FAKE_SIZE - 512, NBD_ENOSPC, NULL);
+	client_request(c, 4711, 0, 3, 0, 0);
+	text = expect_failure(c, 3, 0, NBD_EINVAL, NULL);
+	assert_string_equal(text, "command 4711: no such command");
+	c->fake.error = -EIO;
+	client_request(c, NBD_CMD_READ, 0, 4, 8192, 4096);
+	text = expect_failure(c, 4, 8192, NBD_EIO, &at);
+	assert_string_equal(
+	    text, "READ of 4096 bytes at 8192: Input/output error");
+	client_request(c, NBD_CMD_READ, 0, 5, 8192, 1 << 20);
+	expect_failure(c, 5, 8192, NBD_EIO, &at);
+	client_write(c, 6, 8192, 4096, 'x');
+	expect_failure(c, 6, 8192, NBD_EIO, &at);
+	client_request(c, NBD_CMD_TRIM, 0, 7, 8192, 4096);
+	expect_failure(c, 7, 8192, NBD_EIO, &at);
+	client_request(
+	    c, NBD_CMD_WRITE_ZEROES, NBD_CMD_FLAG_FAST_ZERO, 9, 8192, 4096);
+	expect_failure(c, 9, 8192, NBD_ENOTSUP, &at); /* N145 */
+	expect_no_more(c);
+	assert_int_equal(c->session->held, 0);
+	client_free(c);
+}
+
+static void
+test_chunk_errors(void **state)
+{
+	(void)state;
+	in_both(errors_in_chunks);
+}
+
+/* With a simple client none of it is seen. */
+static void
+test_simple_sees_no_holes(void **state)
+{
+	struct client *c = chunks_begin();
+	uint32_t len;
+
+	(void)state;
+	for (len = 4096; len <= 1 << 20; len *= 16) {
+		client_request(c, NBD_CMD_READ, 0, len, 0, len);
+		expect_data(expect_reply(c, len, 0, len), 0, len);
+	}
+	client_request(c, NBD_CMD_READ, NBD_CMD_FLAG_DF, 1, 0, 512);
+	expect_reply(c, 1, NBD_EINVAL, 0);
+	expect_no_more(c);
+	client_free(c);
+}
+
 #define CASE(sentence, function)                     \
 	{                                            \
 		sentence, function, NULL, NULL, NULL \
@@ -261,6 +462,15 @@ main(void)
 		CASE(
 		    "wakes once for what can be sent at once", test_wakes_once),
 		CASE("keeps a long backlog in order", test_many_blocks),
+		CASE("reads in chunks of data and holes (N77, N120, N126 to "
+		     "N130, N171)",
+		    test_chunks),
+		CASE("sends one chunk of data with DF (N131)", test_df),
+		CASE("moves the bytes of a device without memory", test_null),
+		CASE("says what is wrong, and where (N126, N133, N134)",
+		    test_chunk_errors),
+		CASE("shows no hole to a simple client (N123)",
+		    test_simple_sees_no_holes),
 	};
 
 	return RUN_BOTH_WAYS(tests);

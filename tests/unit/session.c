@@ -52,17 +52,21 @@ record_read(struct bytes *b, uint64_t cookie, uint64_t pos, uint32_t len)
 	read_len[cookie] = len;
 }
 
-/* A bit of everything, right and wrong. */
+/* A bit of everything, right and wrong, as the client `speaks`. */
 static void
 record(struct bytes *b)
 {
 	unsigned i;
 
 	bytes_be(b, 3, 4);
+	if (speaks & NBD_HAS_STRUCTURED)
+		add_option(b, NBD_OPT_STRUCTURED_REPLY, NULL, 0);
+	if (speaks & NBD_HAS_EXTENDED)
+		add_option(b, NBD_OPT_EXTENDED_HEADERS, NULL, 0);
 	add_option(b, 0x7654321, "data that nobody wants", 22);
 	add_option(b, NBD_OPT_LIST, NULL, 0);
 	add_option(b, NBD_OPT_LIST, "x", 1);
-	add_option(b, NBD_OPT_STRUCTURED_REPLY, NULL, 0);
+	add_option(b, NBD_OPT_STRUCTURED_REPLY, "x", 1);
 	add_option(b, NBD_OPT_STARTTLS, NULL, 0);
 	add_info(
 	    b, NBD_OPT_INFO, "disk", NBD_INFO_NAME, NBD_INFO_BLOCK_SIZE, -1);
@@ -87,19 +91,44 @@ record(struct bytes *b)
 	bytes_fill(b, '!', 100);
 }
 
-/* What came of it: replies may overtake each other. */
+/* What came of it: replies may overtake each other, chunks those of others. */
 struct outcome {
 	size_t handshake; /* bytes */
-	unsigned nr;
-	const char *reply[COOKIES];
-	size_t len[COOKIES];
+	unsigned nr;      /* whole replies */
+	struct bytes reply[COOKIES];
+	bool done[COOKIES];
 };
+
+/* A simple reply, or a chunk of one; *last: it is the end of it. */
+static size_t
+reply_size(const char *p, uint64_t cookie, bool *last)
+{
+	*last = true;
+	if (get_be32(p) == NBD_SIMPLE_REPLY_MAGIC)
+		return 16 + (get_be32(p + 4) == 0 ? read_len[cookie] : 0);
+	*last = (get_be16(p + 4) & NBD_CHUNK_DONE) != 0;
+	if (get_be32(p) == NBD_CHUNK_MAGIC)
+		return 20 + get_be32(p + 16);
+	assert_int_equal(get_be32(p), NBD_EXT_REPLY_MAGIC);
+	return 32 + get_be64(p + 24);
+}
+
+static void
+outcome_free(struct outcome *o)
+{
+	unsigned i;
+
+	for (i = 0; i < COOKIES; i++)
+		bytes_free(&o->reply[i]);
+}
 
 static void
 outcome_get(struct outcome *o, struct client *c)
 {
 	const char *p;
 	uint64_t i;
+	size_t len;
+	bool last;
 
 	memset(o, 0, sizeof(*o));
 	c->in_pos = 18;
@@ -113,11 +142,12 @@ outcome_get(struct outcome *o, struct client *c)
 		p = expect_bytes(c, 16);
 		i = get_be64(p + 8);
 		assert_in_range(i, 0, COOKIES - 1);
-		assert_null(o->reply[i]); /* once */
-		o->reply[i] = p;
-		o->len[i] = 16 + (get_be32(p + 4) == 0 ? read_len[i] : 0);
-		expect_bytes(c, o->len[i] - 16);
-		o->nr++;
+		assert_false(o->done[i]);
+		len = reply_size(p, i, &last);
+		expect_bytes(c, len - 16);
+		bytes_add(&o->reply[i], p, len);
+		o->done[i] = last;
+		o->nr += last;
 	}
 }
 
@@ -135,11 +165,28 @@ expect_outcome(struct client *c, struct client *whole, bool all)
 	if (all)
 		assert_int_equal(a.nr, b.nr);
 	for (i = 0; i < COOKIES; i++) {
-		if (a.reply[i] == NULL)
+		if (!a.done[i])
 			continue;
-		assert_int_equal(a.len[i], b.len[i]);
-		assert_memory_equal(a.reply[i], b.reply[i], a.len[i]);
+		assert_int_equal(a.reply[i].len, b.reply[i].len);
+		assert_memory_equal(a.reply[i].p, b.reply[i].p, a.reply[i].len);
 	}
+	outcome_free(&a);
+	outcome_free(&b);
+}
+
+static const unsigned ways[] = { 0, NBD_HAS_STRUCTURED, NBD_HAS_EXTENDED };
+
+/* Each way to speak has its turn. */
+static void
+in_each_kind(void (*test)(unsigned stride))
+{
+	unsigned i;
+
+	for (i = 0; i < 3; i++) {
+		speaks = ways[i];
+		test(i == 0 ? 1 : 11);
+	}
+	speaks = 0;
 }
 
 /* Send it in pieces, whatever comes of it; its output stays in c->in. */
@@ -155,7 +202,7 @@ replay(struct client *c, const char *data, size_t len)
 }
 
 static void
-test_fragments(void **state)
+fragments(unsigned sparse)
 {
 	static const size_t steps[] = { 1, 2, 3, 7, 27, 28, 29, 1000, 4096,
 		65536 };
@@ -163,7 +210,7 @@ test_fragments(void **state)
 	struct bytes b = { 0 };
 	unsigned i;
 
-	(void)state;
+	(void)sparse;
 	record(&b);
 	replay(whole, b.p, b.len);
 	assert_true(nbd_done(whole->session));
@@ -184,19 +231,25 @@ test_fragments(void **state)
 	bytes_free(&b);
 }
 
+static void
+test_fragments(void **state)
+{
+	(void)state;
+	in_each_kind(fragments);
+}
+
 /* As before, but two portions, cut at each byte of the shorter part of it. */
 static void
-test_every_cut(void **state)
+every_cut(unsigned sparse)
 {
 	struct client *whole = client_new(NULL), *c = client_new(NULL);
 	struct bytes b = { 0 };
 	size_t cut, max;
 
-	(void)state;
 	record(&b);
 	replay(whole, b.p, b.len);
 	max = 12000;
-	for (cut = 1; cut < max; cut += stride()) {
+	for (cut = 1; cut < max; cut += stride() * sparse) {
 		client_disconnect(c);
 		client_connect(c);
 		memset(c->fake.data, 0, 200000);
@@ -211,18 +264,24 @@ test_every_cut(void **state)
 	bytes_free(&b);
 }
 
+static void
+test_every_cut(void **state)
+{
+	(void)state;
+	in_each_kind(every_cut);
+}
+
 /* The client goes at any byte: by EOF it still gets what it asked for. */
 static void
-test_truncations(void **state)
+truncations(unsigned sparse)
 {
 	struct client *c = client_new(NULL), *whole = client_new(NULL);
 	struct bytes b = { 0 };
 	size_t len;
 
-	(void)state;
 	record(&b);
 	replay(whole, b.p, b.len);
-	for (len = 0; len < b.len; len += len < 20000 ? 1 : 97) {
+	for (len = 0; len < b.len; len += len < 20000 ? sparse : 97) {
 		client_disconnect(c);
 		client_connect(c);
 		c->fake.end = len % 3;
@@ -245,6 +304,13 @@ test_truncations(void **state)
 	client_free(c);
 	client_free(whole);
 	bytes_free(&b);
+}
+
+static void
+test_truncations(void **state)
+{
+	(void)state;
+	in_each_kind(truncations);
 }
 
 static void
@@ -274,7 +340,7 @@ test_partial_write_is_not_applied(void **state)
 
 /* No crash, no leak, and no more memory than the bounds say. */
 static void
-test_mutations(void **state)
+mutations(unsigned sparse)
 {
 	struct client *c = client_new(NULL);
 	struct bytes b = { 0 };
@@ -282,11 +348,10 @@ test_mutations(void **state)
 	size_t pos;
 	char *m;
 
-	(void)state;
 	print_message("seed %u\n", seed);
 	record(&b);
 	m = malloc(b.len);
-	for (i = 0; i < 10000; i += stride()) {
+	for (i = 0; i < 10000; i += stride() * (1 + sparse / 4)) {
 		memcpy(m, b.p, b.len);
 		seed = seed * 1664525 + 1013904223;
 		n = 1 + seed / 7 % 8;
@@ -313,11 +378,19 @@ test_mutations(void **state)
 		client_settle(c);
 		if (c->error != 0)
 			assert_true(nbd_error(c->session)[0] != '\0');
-		assert_true(c->max_held <= NBD_MAX_BYTES + NBD_MAX_PAYLOAD);
+		assert_true(
+		    c->max_held <= c->limits.max_bytes + NBD_MAX_PAYLOAD);
 	}
 	free(m);
 	client_free(c);
 	bytes_free(&b);
+}
+
+static void
+test_mutations(void **state)
+{
+	(void)state;
+	in_each_kind(mutations);
 }
 
 /* Wherever memory runs out: ENOMEM, or the end; never a crash, nor a leak. */
@@ -385,20 +458,20 @@ test_requests_are_bounded(void **state)
 
 	(void)state;
 	c->fake.end = FAKE_SOFTIRQ;
-	for (i = 0; i < 3 * NBD_MAX_REQUESTS; i++)
+	for (i = 0; i < 3 * c->limits.max_requests; i++)
 		add_request(&b, NBD_CMD_READ, 0, i, 4096 * (i % 1024), 512);
 	client_read(c, b.p, b.len);
 	done = b.len; /* all of it is in the chunk */
-	assert_int_equal(c->session->nr_commands, NBD_MAX_REQUESTS);
+	assert_int_equal(c->session->nr_commands, c->limits.max_requests);
 	assert_false(nbd_listens(c->session));
 	assert_true(done <= NBD_CHUNK);
 	while (c->session->nr_commands > 0 || c->woken) {
 		client_turn(c);
-		assert_true(c->session->nr_commands <= NBD_MAX_REQUESTS);
+		assert_true(c->session->nr_commands <= c->limits.max_requests);
 	}
 	while (c->in.len > c->in_pos)
 		expect_reply(c, n++, 0, 512);
-	assert_int_equal(n, 3 * NBD_MAX_REQUESTS);
+	assert_int_equal(n, 3 * c->limits.max_requests);
 	assert_true(nbd_listens(c->session));
 	bytes_free(&b);
 	client_free(c);
@@ -423,7 +496,7 @@ test_bytes_are_bounded(void **state)
 		add_write(&b, i, (uint64_t)i << 24, MIB, 'm');
 	done = client_push(c, b.p, b.len);
 	assert_in_range(done, 63 * MIB, 66 * MIB);
-	assert_true(c->max_held <= NBD_MAX_BYTES + 2 * MIB);
+	assert_true(c->max_held <= c->limits.max_bytes + 2 * MIB);
 	assert_false(nbd_listens(c->session));
 	c->fake.end = FAKE_NOW;
 	fake_release(c, UINT32_MAX);
@@ -461,7 +534,7 @@ test_pinned_chunks_count(void **state)
 		b.len = 0;
 	}
 	assert_in_range(i, 200, 300);
-	assert_true(c->max_held <= NBD_MAX_BYTES + 2 * NBD_CHUNK);
+	assert_true(c->max_held <= c->limits.max_bytes + 2 * NBD_CHUNK);
 	bytes_free(&b);
 	client_free(c);
 }
@@ -489,10 +562,10 @@ test_slow_reader(void **state)
 		done = client_push(c, b.p, b.len);
 		assert_false(nbd_listens(c->session));
 		assert_true(done <= 2 * NBD_CHUNK);
-		assert_true(c->session->nr_commands <= NBD_MAX_REQUESTS);
-		assert_true(c->max_held <= NBD_MAX_BYTES + 2 * MIB);
+		assert_true(c->session->nr_commands <= c->limits.max_requests);
+		assert_true(c->max_held <= c->limits.max_bytes + 2 * MIB);
 		assert_true(c->session->nr_blocks * 4096 <=
-			    NBD_MAX_UNSENT + 32 * NBD_MAX_REQUESTS);
+			    NBD_MAX_UNSENT + 32 * c->limits.max_requests);
 		c->deaf = false;
 		client_settle(c);
 		assert_int_equal(
@@ -545,14 +618,14 @@ test_half_close(void **state)
 
 	(void)state;
 	c->fake.end = FAKE_SOFTIRQ;
-	for (i = 0; i < 2 * NBD_MAX_REQUESTS; i++)
+	for (i = 0; i < 2 * c->limits.max_requests; i++)
 		add_request(&b, NBD_CMD_READ, 0, i, 0, 512);
 	bytes_add(&b, "half", 4);
 	client_read(c, b.p, b.len);
 	nbd_eof(c->session, c->now);
 	assert_false(nbd_done(c->session));
 	client_settle(c);
-	for (i = 0; i < 2 * NBD_MAX_REQUESTS; i++)
+	for (i = 0; i < 2 * c->limits.max_requests; i++)
 		expect_reply(c, i, 0, 512);
 	assert_true(nbd_done(c->session));
 	bytes_free(&b);

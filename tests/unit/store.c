@@ -89,13 +89,22 @@ assert_bytes(struct bench *b, uint64_t pos, const char *want, uint64_t len)
 	free(iov);
 }
 
+/* store_extent() with no end of steps. */
+static bool
+extent(struct store *s, struct cpu *cpu, uint64_t pos, uint64_t *len)
+{
+	unsigned steps = UINT32_MAX;
+
+	return store_extent(s, cpu, pos, len, &steps);
+}
+
 static void
 assert_extent(
     struct bench *b, uint64_t pos, uint64_t max, bool data, uint64_t len)
 {
 	uint64_t got = max;
 
-	assert_int_equal(store_extent(b->s, b->cpu, pos, &got), data);
+	assert_int_equal(extent(b->s, b->cpu, pos, &got), data);
 	assert_int_equal(got, len);
 }
 
@@ -271,8 +280,7 @@ model_check_extents(struct model *m)
 				break;
 		}
 		len = MODEL_SIZE - pos;
-		assert_int_equal(
-		    store_extent(m->b.s, m->b.cpu, pos, &len), data);
+		assert_int_equal(extent(m->b.s, m->b.cpu, pos, &len), data);
 		assert_int_equal(len, end - pos);
 	}
 	for (i = 0; i < model_blocks(m); i++) {
@@ -971,7 +979,7 @@ discarding_gives_memory_back_to_the_system(void **state)
 		uint64_t len = 65536;
 
 		pos = (uint64_t)roll(&rnd, 256 * MIB / 65536) * 65536;
-		if (!store_extent(b.s, b.cpu, pos, &len))
+		if (!extent(b.s, b.cpu, pos, &len))
 			continue;
 		assert_int_equal(store_discard(b.s, b.cpu, pos, 65536), 0);
 		gone += 65536;
@@ -1130,7 +1138,7 @@ step_common(struct worker *w)
 		store_read(s, w->cpu, pos, data, len);
 		check_common(w, data, len);
 		n = len;
-		store_extent(s, w->cpu, pos, &n);
+		extent(s, w->cpu, pos, &n);
 		expect(w, n > 0 && n <= len);
 		break;
 	}
@@ -1350,7 +1358,7 @@ check_accounts(struct crowd *c)
 
 	for (pos = 0; pos < size; pos += len) {
 		len = size - pos;
-		if (store_extent(c->s, cpu, pos, &len))
+		if (extent(c->s, cpu, pos, &len))
 			nr_bytes += (len + 511) / 512 * 512;
 	}
 	assert_int_equal(store_blocks(c->s) * 512, nr_bytes);
@@ -1360,8 +1368,8 @@ check_accounts(struct crowd *c)
 			len = size - page * PAGE_SIZE;
 		whole = len;
 		/* data at its start, or behind a hole */
-		nr_pages += store_extent(c->s, cpu, page * PAGE_SIZE, &len) ||
-			    len < whole;
+		nr_pages +=
+		    extent(c->s, cpu, page * PAGE_SIZE, &len) || len < whole;
 	}
 	assert_int_equal(store_memory(c->s), nr_pages * PAGE_SIZE);
 }
@@ -1528,6 +1536,46 @@ branches_come_and_go_under_many_cpus(void **state)
 	crowd_free(&c, w);
 }
 
+/* An answer ends where its steps do, and says what it took (N149). */
+static void
+an_extent_takes_a_step_a_page(void **state)
+{
+	struct bench b = bench_new(1 << 20, 4096, 0);
+	uint64_t len = 1 << 20;
+	unsigned steps = 4, i;
+	char data[4096] = "x";
+
+	(void)state;
+	for (i = 0; i < 10; i++)
+		assert_int_equal(
+		    store_write(b.s, b.cpu, i * PAGE_SIZE, data, 4096), 0);
+	assert_true(store_extent(b.s, b.cpu, 0, &len, &steps));
+	assert_int_equal(len, 4 * PAGE_SIZE);
+	assert_int_equal(steps, 0);
+	len = 1 << 20;
+	steps = 100;
+	assert_true(store_extent(b.s, b.cpu, 0, &len, &steps));
+	assert_int_equal(len, 10 * PAGE_SIZE);
+	assert_in_range(steps, 85, 90);
+	bench_free(&b);
+}
+
+/* Does a read find anything that was written? */
+static void
+a_read_tells_a_hole_from_data(void **state)
+{
+	struct bench b = bench_new(1 << 20, 4096, 0);
+	char data[8192] = "x";
+
+	(void)state;
+	assert_false(store_read(b.s, b.cpu, 0, data, 8192));
+	assert_int_equal(store_write(b.s, b.cpu, 4096, data, 4096), 0);
+	assert_true(store_read(b.s, b.cpu, 0, data, 8192));
+	assert_false(store_read(b.s, b.cpu, 0, data, 4096));
+	assert_false(store_read(b.s, b.cpu, 8192, data, 4096));
+	bench_free(&b);
+}
+
 int
 main(void)
 {
@@ -1565,6 +1613,8 @@ main(void)
 		cmocka_unit_test(discarding_gives_memory_back_to_the_system),
 		cmocka_unit_test(
 		    reading_what_was_never_written_takes_no_memory),
+		cmocka_unit_test(an_extent_takes_a_step_a_page),
+		cmocka_unit_test(a_read_tells_a_hole_from_data),
 		cmocka_unit_test(many_cpus_at_once_lose_no_byte),
 		cmocka_unit_test(many_cpus_in_one_page_lose_no_byte),
 		cmocka_unit_test(many_cpus_write_parts_of_the_same_pages),

@@ -157,10 +157,11 @@ test_limit_opens_plug(void **state)
 	c->export[0].plug_nsec = UINT64_C(1) << 40;
 	c->fake.end = FAKE_SOFTIRQ;
 	client_go(c, false);
-	for (i = 0; i < 2 * NBD_MAX_REQUESTS; i++)
+	for (i = 0; i < 2 * c->limits.max_requests; i++)
 		add_request(&b, NBD_CMD_READ, 0, i, 0, 512);
 	client_send(c, &b);
-	assert_true(c->in.len - c->in_pos >= (512 + 16) * NBD_MAX_REQUESTS);
+	assert_true(
+	    c->in.len - c->in_pos >= (512 + 16) * c->limits.max_requests);
 	client_free(c);
 }
 
@@ -511,7 +512,7 @@ test_long_zeroing(void **state)
 	assert_int_equal(client_push(c, b.p, 0), 0);
 	client_read(c, b.p, b.len);
 	while (c->session->nr_commands > 0) {
-		assert_true(c->session->nr_started <= NBD_ZERO_BIOS + 1);
+		assert_true(c->session->nr_started <= NBD_STEP_BIOS + 1);
 		assert_true(c->session->held <= NBD_CHUNK);
 		client_turn(c);
 		if (turns++ == 2) {
