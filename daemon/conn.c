@@ -128,6 +128,30 @@ stop_watchers(struct conn *c)
 		ev_timer_stop(c->loop->ev, &c->handshake);
 }
 
+/*
+ * Clients that connect and say nothing must not keep others out: of those that
+ * have not negotiated the oldest goes, when there are too many of them.
+ */
+static void
+make_room(struct loop *main_loop)
+{
+	struct daemon *d = main_loop->daemon;
+	struct conn *c;
+
+	if (atomic_load(&main_loop->nr_conns) <= d->conf.max_handshakes)
+		return;
+	TAILQ_FOREACH(c, &main_loop->conns, link)
+		if (!c->broken)
+			break;
+	if (c == NULL)
+		return;
+	if (daemon_may_log(d))
+		log_info("conn %u: no export chosen, and max_handshakes (%u) "
+			 "reached: closed",
+		    c->id, d->conf.max_handshakes);
+	conn_abort(c, clock_ns());
+}
+
 /* 0 is nobody, also when the numbers begin anew. */
 static unsigned
 new_id(struct daemon *d)
@@ -170,6 +194,7 @@ conn_new(struct loop *main_loop, int fd, const struct sockaddr *peer)
 	c->handshake.data = c;
 	ev_timer_start(main_loop->ev, &c->handshake);
 	conn_mark(c, CONN_DIRTY); /* the greeting */
+	make_room(main_loop);
 	return;
 fail:
 	if (daemon_may_log(d))

@@ -806,6 +806,17 @@ open_standard_files(void)
 		close(fd);
 }
 
+/* What clients may ask of us. */
+static void
+take_limits(struct daemon *d)
+{
+	nbd_limits_init(&d->limits);
+	d->limits.max_options = d->conf.max_options;
+	d->limits.max_requests = d->conf.max_requests;
+	d->limits.max_bytes = d->conf.max_bytes;
+	d->limits.max_total = d->conf.max_total_bytes;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -841,7 +852,7 @@ main(int argc, char **argv)
 		      : NULL;
 	if (d.pages == NULL)
 		log_fatal("out of memory");
-	nbd_limits_init(&d.limits);
+	take_limits(&d);
 	d.host =
 	    (struct nbd_host){ lookup_export, list_exports, &d, &d.limits };
 	make_disks(&d, &c);

@@ -37,7 +37,12 @@ struct daemon_conf {
 	uint64_t memory_limit; /* bytes, or MEMORY_LIMIT_AUTO; 0: none */
 	uint32_t spin_usec;
 	uint32_t max_connections;
+	uint32_t max_handshakes;
 	uint32_t handshake_seconds;
+	uint32_t max_options;
+	uint32_t max_requests; /* of a connection, */
+	uint64_t max_bytes;    /* in flight */
+	uint64_t max_total_bytes;
 };
 
 extern const struct attr daemon_attrs[];

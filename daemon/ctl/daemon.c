@@ -57,6 +57,23 @@ const struct attr daemon_attrs[] = {
 	{ DAEMON(handshake_seconds), .def = "10", .unit = &unit_seconds,
 	    .min = 1, .max = 3600,
 	    .help = "a client that has not negotiated by then is cut off" },
+	{ DAEMON(max_handshakes), .def = "256", .min = 1, .max = 65536,
+	    .help = "connections at a time that have not negotiated; for one "
+		    "more the oldest of them is cut off" },
+	{ DAEMON(max_options), .def = "1024", .min = 16, .max = 1000000,
+	    .help =
+		"options that a client may send (and 8 for each export that it "
+		"has listed), then it is cut off" },
+	{ DAEMON(max_requests), .def = "1024", .min = 1, .max = 65536,
+	    .help = "requests of a connection in flight; further ones wait "
+		    "in its socket" },
+	{ DAEMON(max_bytes), .def = "64M", .unit = &unit_bytes, .min = 65536,
+	    .max = UINT64_C(1) << 40, .help = "their data; the same" },
+	{ DAEMON(max_total_bytes), .def = "1G", .unit = &unit_bytes,
+	    .max = UINT64_C(1) << 50,
+	    .help = "that of all connections: beyond it each has one request "
+		    "at a time, and a write that would double it fails with "
+		    "ENOMEM; 0 for no limit" },
 	{},
 };
 

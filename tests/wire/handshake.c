@@ -438,6 +438,63 @@ connections_are_limited(void **state)
 	daemon_stop(d);
 }
 
+/* Those that say nothing lose their place to who comes, the oldest first. */
+static void
+silent_clients_keep_nobody_out(void **state)
+{
+	struct daemon *d = impatient("[nullbd]\nhandshake_seconds = 60\n"
+				     "max_handshakes = 4\n");
+	struct wire *old = wire_open(d, "", false), *w[12];
+
+	(void)state;
+	for (int i = 0; i < 12; i++) {
+		w[i] = wire_unix(d->sock);
+		wire_greeting(w[i]);
+		if (i >= 4)
+			wire_expect_eof(w[i - 4]);
+		wire_assert_served(old, 0);
+	}
+	for (int i = 8; i < 12; i++) {
+		wire_flags(w[i], 3);
+		wire_assert_options_in_step(w[i]);
+	}
+	wire_close(old);
+	daemon_stop(d);
+}
+
+/* A limit in the configuration is one on the wire. */
+static void
+limits_are_settings(void **state)
+{
+	struct daemon *d = impatient("[nullbd]\nmax_options = 16\n"
+				     "max_requests = 2\n"
+				     "max_bytes = 65536\n"
+				     "max_total_bytes = 65536\n");
+	struct wire *w = wire_unix(d->sock);
+	uint8_t option[16], *p, data[4096];
+
+	(void)state;
+	wire_greeting(w);
+	wire_flags(w, 3);
+	p = put_option(option, 99, NULL, 0);
+	for (int i = 0; i < 16; i++) {
+		assert_int_equal(
+		    wire_option_result(w, 99, NULL, 0), REP_ERR_UNSUP);
+	}
+	wire_send(w, option, (size_t)(p - option));
+	wire_expect_eof(w);
+	/* what waits is served in the end, if not at once */
+	w = wire_open(d, "", false);
+	for (uint64_t i = 0; i < 100; i++)
+		wire_request(w, 0, CMD_READ, i, i * 4096, 4096);
+	for (uint64_t i = 0; i < 100; i++) {
+		assert_int_equal(wire_reply(w, i), 0);
+		wire_recv(w, data, sizeof(data));
+	}
+	wire_close(w);
+	daemon_stop(d);
+}
+
 int
 main(void)
 {
@@ -465,6 +522,9 @@ main(void)
 		CASE("N8", "early closes leave no files, no flood in the log",
 		    survives_early_closes),
 		CASE("N9", "drops garbage in place of flags", drops_garbage),
+		CASE("N23", "silent clients lose their place to who comes",
+		    silent_clients_keep_nobody_out),
+		CASE("N22", "limits are settings", limits_are_settings),
 		CASE("N10", "sets TCP_NODELAY on accepted sockets",
 		    sets_nodelay),
 		CASE("N10 N75", "answers small requests over TCP at once",
