@@ -594,10 +594,9 @@ command_name(uint16_t type)
 
 /* Bytes that follow the header, whatever is wrong with it (N111, N172). */
 static uint64_t
-payload_len(const struct nbd_session *s, const struct wire_request *req)
+payload_len(const struct nbd_session *s, const struct command_type *type,
+    const struct wire_request *req)
 {
-	const struct command_type *type = type_find(req->type);
-
 	if (type != NULL && type->has_payload)
 		return req
 		    ->length; /* with PAYLOAD_LEN or not, as qemu has it */
@@ -609,81 +608,86 @@ payload_len(const struct nbd_session *s, const struct wire_request *req)
 static bool
 has_status_payload(const struct wire_request *req)
 {
-	return req->type == NBD_CMD_BLOCK_STATUS &&
-	       (req->flags & NBD_CMD_FLAG_PAYLOAD_LEN) != 0;
+	return req->type == NBD_CMD_BLOCK_STATUS && req->payload > 0;
 }
 
-/* The flags that it may have, on this connection. */
-static unsigned
-flags_legal(const struct nbd_session *s, const struct wire_request *req)
+/* May it have these flags, on this connection? */
+static bool
+flags_legal(const struct nbd_session *s, const struct command_type *type,
+    const struct wire_request *req)
 {
-	const struct command_type *type = type_find(req->type);
-	unsigned flags = type->flags | NBD_CMD_FLAG_FUA;
+	unsigned odd = req->flags & ~(type->flags | NBD_CMD_FLAG_FUA);
 
+	if (odd == 0)
+		return true;
 	if (req->type == NBD_CMD_READ && (s->flags & NBD_FLAG_SEND_DF) != 0)
-		flags |= NBD_CMD_FLAG_DF;
-	if (s->extended && type->has_payload)
-		flags |= NBD_CMD_FLAG_PAYLOAD_LEN;
-	if (req->type == NBD_CMD_BLOCK_STATUS &&
-	    (s->flags & NBD_FLAG_BLOCK_STATUS_PAYLOAD) != 0)
-		flags |= NBD_CMD_FLAG_PAYLOAD_LEN;
-	return flags;
+		odd &= ~(unsigned)NBD_CMD_FLAG_DF;
+	if (type->has_payload ? s->extended
+			      : req->type == NBD_CMD_BLOCK_STATUS &&
+				    (s->flags & NBD_FLAG_BLOCK_STATUS_PAYLOAD))
+		odd &= ~(unsigned)NBD_CMD_FLAG_PAYLOAD_LEN;
+	return odd == 0;
+}
+
+/* -errno, and why a client is told so. */
+static int
+because(const char **why, const char *text, int error)
+{
+	*why = text;
+	return error;
 }
 
 /* Does it lie where it may?  0, or -errno with a reason. */
 static int
-range_check(const struct nbd_session *s, const struct wire_request *req,
-    const char **why)
+range_check(const struct nbd_session *s, const struct command_type *type,
+    const struct wire_request *req, const char **why)
 {
-	const struct command_type *type = type_find(req->type);
 	const struct nbd_export *e = s->export;
 	uint64_t mask = s->agreed ? e->min_block - 1 : 0;
 
-	*why = "not within the export";
 	if (req->offset > e->size || req->length > e->size - req->offset)
-		return type->range_error; /* N116 */
-	*why = "not in whole blocks";
+		return because(
+		    why, "not within the export", type->range_error); /* N116 */
 	if (((req->offset | req->length) & mask) != 0)
-		return -EINVAL; /* N88 */
-	*why = "longer than the maximum payload";
+		return because(why, "not in whole blocks", -EINVAL); /* N88 */
 	if (type->moves_data && req->length > NBD_MAX_PAYLOAD)
-		return -EINVAL; /* N90 */
-	*why = "no contexts were agreed on";
-	if (req->type == NBD_CMD_BLOCK_STATUS && s->contexts == 0)
-		return -EINVAL; /* N153 */
-	*why = "nothing to tell about no bytes";
-	if (req->type == NBD_CMD_BLOCK_STATUS && req->length == 0)
-		return -EINVAL; /* N119 */
+		return because(
+		    why, "longer than the maximum payload", -EINVAL); /* N90 */
+	if (req->type != NBD_CMD_BLOCK_STATUS)
+		return 0;
+	if (s->contexts == 0)
+		return because(
+		    why, "no contexts were agreed on", -EINVAL); /* N153 */
+	if (req->length == 0)
+		return because(
+		    why, "nothing to tell about no bytes", -EINVAL); /* N119 */
 	return 0;
 }
 
 /* 0, or -errno with a reason: it is refused. */
 static int
-request_check(const struct nbd_session *s, const struct wire_request *req,
-    const char **why)
+request_check(const struct nbd_session *s, const struct command_type *type,
+    const struct wire_request *req, const char **why)
 {
-	const struct command_type *type = type_find(req->type);
-	const struct nbd_export *e = s->export;
-
-	*why = "the server is shutting down";
 	if (s->shutdown)
-		return -ESHUTDOWN; /* N162 */
-	*why = "no such command";
+		return because(
+		    why, "the server is shutting down", -ESHUTDOWN); /* N162 */
 	if (type == NULL)
-		return -EINVAL;
-	*why = "a flag that it cannot have";
-	if ((req->flags & ~flags_legal(s, req)) != 0)
-		return -EINVAL;
-	*why = "the export is read-only";
-	if (type->changes && e->read_only)
-		return -EPERM;
-	*why = "not offered";
+		return because(why, "no such command", -EINVAL);
+	if (!flags_legal(s, type, req))
+		return because(why, "a flag that it cannot have", -EINVAL);
+	if (type->changes && s->export->read_only)
+		return because(why, "the export is read-only", -EPERM);
 	if ((type->needs & ~s->flags) != 0)
-		return -EINVAL;
-	/* what a payload says is looked at when it has come */
-	if (!type->has_range || has_status_payload(req))
+		return because(why, "not offered", -EINVAL);
+	if (!type->has_range)
 		return 0;
-	return range_check(s, req, why);
+	/* what a payload says is looked at when it has come */
+	if (!has_status_payload(req))
+		return range_check(s, type, req, why);
+	if (req->payload > CONTEXT_MAX_PAYLOAD)
+		return because(why, "more contexts than there can be", -EINVAL);
+	return 0;
 }
 
 /* Make its bios; or it is answered at once. */
@@ -754,11 +758,9 @@ static void
 request_refuse(struct nbd_session *s, const struct wire_request *req, int error,
     const char *why)
 {
-	uint64_t payload = payload_len(s, req);
-
 	s->in_pos += s->request_size;
-	if (payload > 0)
-		drain(s, payload, req, error, why);
+	if (req->payload > 0)
+		drain(s, req->payload, req, error, why);
 	else
 		reply_plain(s, req, error, why);
 }
@@ -817,41 +819,47 @@ await_big(struct nbd_session *s, const struct wire_request *req)
 	return 0;
 }
 
+/* The payload of a BLOCK_STATUS: it is about that length and those contexts. */
+static int
+status_pick(const struct nbd_session *s, const struct command_type *type,
+    struct wire_request *req, const char *payload, uint32_t *contexts,
+    const char **why)
+{
+	int error =
+	    context_pick(s, payload, req->payload, &req->length, contexts, why);
+
+	return error != 0 ? error : range_check(s, type, req, why);
+}
+
 /* All of it is there. */
 static void
-request_accept(struct nbd_session *s, struct wire_request *req)
+request_accept(struct nbd_session *s, const struct command_type *type,
+    struct wire_request *req)
 {
-	const struct command_type *type = type_find(req->type);
-	uint64_t payload_size = payload_len(s, req);
 	char *payload = s->in->data + s->in_pos + s->request_size;
 	uint32_t contexts = s->contexts;
-	struct wire_request asked = *req;
 	const char *why = NULL;
 	struct command *c;
 	int error = 0;
 
-	if (has_status_payload(req)) {
-		error = context_pick(
-		    s, payload, payload_size, &asked.length, &contexts, &why);
-		if (error == 0)
-			error = range_check(s, &asked, &why);
-	}
+	if (has_status_payload(req))
+		error = status_pick(s, type, req, payload, &contexts, &why);
 	if (error != 0) {
 		request_refuse(s, req, error, why);
 		return;
 	}
-	if (type->start == NULL || (type->has_range && asked.length == 0)) {
+	if (type->start == NULL || (type->has_range && req->length == 0)) {
 		s->in_pos += s->request_size;
-		reply_plain(s, &asked, 0, NULL); /* N119 */
+		reply_plain(s, req, 0, NULL); /* N119 */
 		return;
 	}
-	c = command_new(s, &asked);
+	c = command_new(s, req);
 	if (c == NULL) {
 		request_refuse(s, req, -ENOMEM, NULL);
 		return;
 	}
 	c->contexts = contexts;
-	s->in_pos += s->request_size + payload_size;
+	s->in_pos += s->request_size + req->payload;
 	if (type->has_payload) {
 		c->chunk = s->in;
 		c->chunk->refs++;
@@ -859,55 +867,42 @@ request_accept(struct nbd_session *s, struct wire_request *req)
 	command_start(c, payload);
 }
 
-static void
-header_parse(const struct nbd_session *s, struct wire_request *req)
+/* The header of a request is there.  *partial: its payload is not. */
+static int
+request_parse(struct nbd_session *s, bool *partial)
 {
-	const char *p = session_input(s);
-
-	*req = (struct wire_request){
+	const char *p = session_input(s), *why = NULL;
+	struct wire_request req = {
 		.flags = get_be16(p + 4),
 		.type = get_be16(p + 6),
 		.cookie = get_be64(p + 8),
 		.offset = get_be64(p + 16),
 		.length = s->extended ? get_be64(p + 24) : get_be32(p + 24),
 	};
-}
-
-/* The header of a request is there.  *partial: its payload is not. */
-static int
-request_parse(struct nbd_session *s, bool *partial)
-{
-	uint32_t magic = get_be32(session_input(s));
-	struct wire_request req;
-	const char *why = NULL;
-	uint64_t payload;
+	const struct command_type *type = type_find(req.type);
+	uint64_t payload = payload_len(s, type, &req);
 	int error;
 
-	if (magic != (s->extended ? NBD_EXT_REQUEST_MAGIC : NBD_REQUEST_MAGIC))
-		return session_fail(
-		    s, -EPROTO, "request magic 0x%08x", magic); /* N108, N170 */
-	header_parse(s, &req);
+	if (get_be32(p) !=
+	    (s->extended ? NBD_EXT_REQUEST_MAGIC : NBD_REQUEST_MAGIC))
+		return session_fail(s, -EPROTO, "request magic 0x%08x",
+		    get_be32(p)); /* N108, N170 */
 	if (req.type == NBD_CMD_DISC) {
 		s->closing = true; /* N156 to N158 */
 		return 0;
 	}
-	payload = payload_len(s, &req);
 	if (payload > NBD_MAX_DRAIN)
 		return session_fail(s, -EPROTO, "a payload of %llu bytes",
 		    (unsigned long long)payload);
+	req.payload = (uint32_t)payload;
 	s->was_big = payload >= NBD_BIG_PAYLOAD;
-	error = request_check(s, &req, &why);
-	if (error == 0 && has_status_payload(&req) &&
-	    payload > CONTEXT_MAX_PAYLOAD) {
-		error = -EINVAL;
-		why = "more contexts than there can be";
-	}
+	error = request_check(s, type, &req, &why);
 	if (error != 0) {
 		request_refuse(s, &req, error, why);
 		return 0;
 	}
 	if (session_avail(s) - s->request_size >= payload) {
-		request_accept(s, &req);
+		request_accept(s, type, &req);
 		return 0;
 	}
 	if (payload >= NBD_BIG_PAYLOAD)

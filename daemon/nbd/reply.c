@@ -301,7 +301,7 @@ reply_simple(struct nbd_session *s, uint64_t cookie, int error)
 	b = block_get(s, sizeof(header));
 	if (b == NULL)
 		return;
-	simple_put(header, cookie, wire_error(error));
+	simple_put(header, cookie, error != 0 ? wire_error(error) : 0);
 	block_add(s, b, header, sizeof(header));
 }
 

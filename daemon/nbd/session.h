@@ -145,7 +145,8 @@ struct lent {
 struct wire_request {
 	uint64_t cookie;
 	uint64_t offset;
-	uint64_t length; /* of the effect; or of the payload */
+	uint64_t length;  /* of the effect, which may be to write the payload */
+	uint32_t payload; /* bytes that follow the header */
 	uint16_t flags;
 	uint16_t type;
 };
