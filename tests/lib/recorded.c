@@ -70,7 +70,7 @@ recorded_make(struct recorded *r, const char *export)
 	r->option_end[r->nr_options++] = 4;
 	record_option(r, OPT_LIST, NULL, 0);
 	record_option(r, 0x7654321, r->payload, 40);
-	record_option(r, OPT_STRUCTURED_REPLY, NULL, 0);
+	record_option(r, OPT_STRUCTURED_REPLY, r->payload, 4);
 	len = put_info(info, export, infos, 4);
 	record_option(r, OPT_INFO, info, len);
 	record_option(r, OPT_LIST, info, 4);
