@@ -89,8 +89,8 @@ recorded_make(struct recorded *r, const char *export)
 		op->length = rows[i].length;
 		op->cookie = i + 1;
 		op->got = got;
-		p = put_request(
-		    p, op->flags, op->type, op->cookie, op->offset, op->length);
+		p = put_request(p, op->flags, op->type, op->cookie, op->offset,
+		    (uint32_t)op->length);
 		if (op->type == CMD_WRITE) {
 			op->data = payload;
 			memcpy(p, payload, op->length);

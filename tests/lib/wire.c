@@ -21,6 +21,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define MAX_CHUNK (256u * MiB) /* more is certainly out of step */
+
 static struct wire *wires;
 
 /* ---------------------------------------------------------------- helpers */
@@ -460,6 +462,14 @@ put_request(uint8_t *p, uint16_t flags, uint16_t type, uint64_t cookie,
 	return put32(put64(put64(p, cookie), offset), length);
 }
 
+uint8_t *
+put_ext_request(uint8_t *p, uint16_t flags, uint16_t type, uint64_t cookie,
+    uint64_t offset, uint64_t length)
+{
+	p = put16(put16(put32(p, MAGIC_EXT), flags), type);
+	return put64(put64(put64(p, cookie), offset), length);
+}
+
 uint32_t
 put_info(uint8_t *p, const char *name, const uint16_t *infos, uint16_t nr_infos)
 {
@@ -471,6 +481,24 @@ put_info(uint8_t *p, const char *name, const uint16_t *infos, uint16_t nr_infos)
 	p = put16(p + len, nr_infos);
 	for (uint16_t i = 0; i < nr_infos; i++)
 		p = put16(p, infos[i]);
+	return (uint32_t)(p - start);
+}
+
+uint32_t
+put_meta(uint8_t *p, const char *name, const char *const *queries, uint32_t n)
+{
+	uint8_t *start = p;
+	size_t len = strlen(name);
+
+	p = put32(p, (uint32_t)len);
+	memcpy(p, name, len);
+	p = put32(p + len, n);
+	for (uint32_t i = 0; i < n; i++) {
+		len = strlen(queries[i]);
+		p = put32(p, (uint32_t)len);
+		memcpy(p, queries[i], len);
+		p += len;
+	}
 	return (uint32_t)(p - start);
 }
 
@@ -526,7 +554,7 @@ wire_opt_reply(struct wire *w, uint32_t option, struct opt_reply *r)
 }
 
 /* N17, N138: UTF-8, as far as its bytes go. */
-static bool
+bool
 is_utf8(const uint8_t *p, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -557,6 +585,33 @@ check_server_reply(const struct opt_reply *r)
 		wire_fail("REP_SERVER: name of %u bytes in %u", len, r->len);
 	if (!is_utf8(r->data + 4, r->len - 4))
 		wire_fail("REP_SERVER: not UTF-8");
+}
+
+/* One context: N100, N101, N106, N107. */
+static void
+take_context(struct wire *w, uint32_t option, const struct opt_reply *r)
+{
+	struct context *c = &w->context[w->nr_contexts];
+
+	if (r->len < 4 + 3 || r->len - 4 > MAX_STRING)
+		wire_fail("META_CONTEXT of %u bytes", r->len);
+	if (!is_utf8(r->data + 4, r->len - 4) ||
+	    !memchr(r->data + 5, ':', r->len - 6))
+		wire_fail("META_CONTEXT: its name is no namespace:leaf");
+	if (w->nr_contexts == MAX_CONTEXTS)
+		wire_fail("META_CONTEXT: more than %u", MAX_CONTEXTS);
+	c->id = get32(r->data);
+	snprintf(c->name, sizeof(c->name), "%.*s", (int)(r->len - 4),
+	    (const char *)r->data + 4);
+	if (option == OPT_LIST_META && c->id)
+		wire_fail("N101: LIST tells %s with id %u", c->name, c->id);
+	for (unsigned i = 0; i < w->nr_contexts; i++) {
+		if (option == OPT_SET_META && w->context[i].id == c->id)
+			wire_fail("N100: two contexts have the id %u", c->id);
+		if (!strcmp(w->context[i].name, c->name))
+			wire_fail("N100: %s is there twice", c->name);
+	}
+	w->nr_contexts++;
 }
 
 static void
@@ -597,6 +652,8 @@ wire_option_result(
 	uint32_t type;
 
 	wire_option(w, option, data, len);
+	if (option == OPT_SET_META || option == OPT_LIST_META)
+		w->nr_contexts = 0;
 	for (;;) {
 		wire_opt_reply(w, option, r);
 		if (r->type == REP_SERVER && option == OPT_LIST)
@@ -604,6 +661,9 @@ wire_option_result(
 		else if (r->type == REP_INFO &&
 			 (option == OPT_INFO || option == OPT_GO))
 			take_info(w, r);
+		else if (r->type == REP_META_CONTEXT &&
+			 (option == OPT_SET_META || option == OPT_LIST_META))
+			take_context(w, option, r);
 		else
 			break;
 	}
@@ -615,6 +675,12 @@ wire_option_result(
 	if (type != REP_ACK &&
 	    (r->len > MAX_STRING || !is_utf8(r->data, r->len)))
 		wire_fail("option 0x%x: the error's text is no text", option);
+	if (type == REP_ACK && option == OPT_EXTENDED_HEADERS)
+		w->mode = WIRE_EXTENDED;
+	if (type == REP_ACK && option == OPT_STRUCTURED_REPLY && !w->mode)
+		w->mode = WIRE_STRUCTURED;
+	if (type != REP_ACK && option == OPT_SET_META)
+		w->nr_contexts = 0;
 	free(r);
 	return type;
 }
@@ -671,20 +737,106 @@ wire_open(struct daemon *d, const char *name, bool block_size)
 	return w;
 }
 
+uint32_t
+wire_meta(struct wire *w, uint32_t option, const char *name,
+    const char *const *queries, uint32_t n)
+{
+	size_t max = 8 + strlen(name);
+	uint32_t len, type;
+	uint8_t *data;
+
+	for (uint32_t i = 0; i < n; i++)
+		max += 4 + strlen(queries[i]);
+	data = xmalloc(max);
+	len = put_meta(data, name, queries, n);
+	type = wire_option_result(w, option, data, len);
+	free(data);
+	return type;
+}
+
+const char *
+wire_mode_name(enum wire_mode mode)
+{
+	return mode == WIRE_EXTENDED     ? "extended headers"
+	       : mode == WIRE_STRUCTURED ? "structured replies"
+					 : "simple replies";
+}
+
+struct wire *
+wire_negotiate(struct daemon *d, enum wire_mode mode)
+{
+	struct wire *w = wire_unix(d->sock);
+	uint32_t type = REP_ACK;
+
+	wire_greeting(w);
+	wire_flags(w, HS_FIXED | HS_NO_ZEROES);
+	if (mode == WIRE_STRUCTURED)
+		type = wire_option_result(w, OPT_STRUCTURED_REPLY, NULL, 0);
+	else if (mode == WIRE_EXTENDED)
+		type = wire_option_result(w, OPT_EXTENDED_HEADERS, NULL, 0);
+	if (type != REP_ACK)
+		wire_fail(
+		    "%s are answered with 0x%x", wire_mode_name(mode), type);
+	return w;
+}
+
+struct wire *
+wire_open_mode(
+    struct daemon *d, const char *name, enum wire_mode mode, unsigned want)
+{
+	static const char *const allocation = "base:allocation";
+	static const uint16_t info = INFO_BLOCK_SIZE;
+	struct wire *w = wire_negotiate(d, mode);
+	uint32_t type;
+
+	if (want & WANT_STATUS) {
+		type = wire_meta(w, OPT_SET_META, name, &allocation, 1);
+		if (type != REP_ACK || w->nr_contexts != 1)
+			wire_fail("SET_META \"%s\": 0x%x, %u contexts", name,
+			    type, w->nr_contexts);
+	}
+	type =
+	    wire_info(w, OPT_GO, name, &info, want & WANT_BLOCK_SIZE ? 1 : 0);
+	if (type != REP_ACK)
+		wire_fail("GO \"%s\" is answered with 0x%x", name, type);
+	if (!(want & WANT_BLOCK_SIZE))
+		w->min = w->pref = w->max = 0;
+	return w;
+}
+
 /* ----------------------------------------------------------- transmission */
+
+static size_t
+request_size(const struct wire *w)
+{
+	return w->mode == WIRE_EXTENDED ? EXT_REQUEST_SIZE : REQUEST_SIZE;
+}
+
+/* As the connection has it: WRITE says that there is a payload. */
+static uint8_t *
+put_any_request(const struct wire *w, uint8_t *p, uint16_t flags, uint16_t type,
+    uint64_t cookie, uint64_t offset, uint64_t length)
+{
+	if (w->mode != WIRE_EXTENDED)
+		return put_request(
+		    p, flags, type, cookie, offset, (uint32_t)length);
+	if (type == CMD_WRITE)
+		flags |= CMD_PAYLOAD_LEN;
+	return put_ext_request(p, flags, type, cookie, offset, length);
+}
 
 void
 wire_request(struct wire *w, uint16_t flags, uint16_t type, uint64_t cookie,
-    uint64_t offset, uint32_t length)
+    uint64_t offset, uint64_t length)
 {
-	uint8_t buf[REQUEST_SIZE];
+	uint8_t buf[EXT_REQUEST_SIZE];
 
-	put_request(buf, flags, type, cookie, offset, length);
-	wire_send(w, buf, sizeof(buf));
+	put_any_request(w, buf, flags, type, cookie, offset, length);
+	wire_send(w, buf, request_size(w));
 }
 
-static bool
-legal_error(uint32_t error)
+bool
+is_legal_error(uint32_t error)
 {
 	static const uint32_t legal[] = { 0, E_PERM, E_IO, E_NOMEM, E_INVAL,
 		E_NOSPC, E_OVERFLOW, E_NOTSUP, E_SHUTDOWN };
@@ -695,63 +847,165 @@ legal_error(uint32_t error)
 	return false;
 }
 
-static uint32_t
-parse_reply(const uint8_t *p, uint64_t *cookie)
+/* How long the header is that begins so. */
+static size_t
+head_size(const struct wire *w, const uint8_t *p)
 {
-	if (get32(p) != MAGIC_SIMPLE)
-		wire_fail("a reply with magic 0x%08x: out of step", get32(p));
-	if (!legal_error(get32(p + 4)))
-		wire_fail("a reply with error %u", get32(p + 4));
-	*cookie = get64(p + 8);
-	return get32(p + 4);
+	switch (get32(p)) {
+	case MAGIC_SIMPLE: return REPLY_SIZE;
+	case MAGIC_CHUNK:
+		if (w->mode == WIRE_STRUCTURED)
+			return CHUNK_SIZE;
+		break;
+	case MAGIC_EXT_CHUNK:
+		if (w->mode == WIRE_EXTENDED)
+			return EXT_CHUNK_SIZE;
+		break;
+	default: break;
+	}
+	wire_fail("%s: a reply with magic 0x%08x: out of step",
+	    wire_mode_name(w->mode), get32(p));
+}
+
+static void
+parse_head(const uint8_t *p, struct chunk *c)
+{
+	*c = (struct chunk){ .simple = get32(p) == MAGIC_SIMPLE };
+	c->cookie = get64(p + 8);
+	if (c->simple) {
+		c->error = get32(p + 4);
+		if (!is_legal_error(c->error))
+			wire_fail("a reply with error %u", c->error);
+		return;
+	}
+	c->flags = get16(p + 4);
+	c->type = get16(p + 6);
+	if (get32(p) == MAGIC_EXT_CHUNK) {
+		c->offset = get64(p + 16);
+		c->length = get64(p + 24);
+	} else {
+		c->length = get32(p + 16);
+	}
+	if (c->length > MAX_CHUNK)
+		wire_fail(
+		    "a chunk of %llu bytes", (unsigned long long)c->length);
+}
+
+/* The next header on the wire. */
+static void
+recv_head(struct wire *w, struct chunk *c)
+{
+	uint8_t head[EXT_CHUNK_SIZE];
+
+	wire_recv(w, head, 4);
+	wire_recv(w, head + 4, head_size(w, head) - 4);
+	parse_head(head, c);
 }
 
 uint32_t
 wire_reply(struct wire *w, uint64_t cookie)
 {
-	uint8_t buf[REPLY_SIZE];
-	uint64_t got;
-	uint32_t error;
+	struct chunk c;
 
-	wire_recv(w, buf, sizeof(buf));
-	error = parse_reply(buf, &got);
-	if (got != cookie)
+	recv_head(w, &c);
+	if (!c.simple)
+		wire_fail("a chunk where a simple reply is due");
+	if (c.cookie != cookie)
 		wire_fail("a reply with cookie 0x%llx instead of 0x%llx",
-		    (unsigned long long)got, (unsigned long long)cookie);
+		    (unsigned long long)c.cookie, (unsigned long long)cookie);
+	return c.error;
+}
+
+static void
+take(struct wire *w, struct answer *a, const struct chunk *c)
+{
+	const char *fault = answer_take(a, c);
+
+	if (fault)
+		wire_fail("%s: command %u, flags 0x%x, offset 0x%llx, length "
+			  "0x%llx, chunk %zu (type 0x%x, %llu bytes): %s",
+		    wire_mode_name(w->mode), a->type, a->flags,
+		    (unsigned long long)a->offset,
+		    (unsigned long long)a->length, a->nr_chunks, c->type,
+		    (unsigned long long)c->length, fault);
+}
+
+uint32_t
+wire_answer(struct wire *w, struct answer *a)
+{
+	while (!a->done) {
+		struct chunk c;
+		uint8_t *data;
+
+		recv_head(w, &c);
+		data = xmalloc(c.length);
+		wire_recv(w, data, c.length);
+		c.data = data;
+		take(w, a, &c);
+		free(data);
+	}
+	if (a->simple && a->type == CMD_READ && !a->error && a->length) {
+		uint8_t *data = a->got ? a->got : xmalloc(a->length);
+
+		wire_recv(w, data, a->length);
+		if (data != a->got)
+			free(data);
+	}
+	return a->error;
+}
+
+uint32_t
+wire_ask(struct wire *w, uint16_t flags, uint16_t type, uint64_t offset,
+    uint64_t length, const void *payload, void *got, struct answer *a)
+{
+	uint64_t cookie = w->next_cookie++;
+
+	answer_init(a, w, flags, type, cookie, offset, length);
+	a->got = got;
+	wire_request(w, flags, type, cookie, offset, length);
+	if (payload)
+		wire_send(w, payload, length);
+	return wire_answer(w, a);
+}
+
+/* And nobody wants to know more of it than the error. */
+static uint32_t
+ask(struct wire *w, uint16_t flags, uint16_t type, uint64_t offset,
+    uint64_t length, const void *payload, void *got)
+{
+	struct answer a;
+	uint32_t error =
+	    wire_ask(w, flags, type, offset, length, payload, got, &a);
+
+	answer_fini(&a);
 	return error;
+}
+
+uint32_t
+wire_status(struct wire *w, uint16_t flags, uint64_t offset, uint64_t length,
+    struct answer *a)
+{
+	return wire_ask(
+	    w, flags, CMD_BLOCK_STATUS, offset, length, NULL, NULL, a);
 }
 
 uint32_t
 wire_read(struct wire *w, void *data, uint64_t offset, uint32_t length)
 {
-	uint64_t cookie = w->next_cookie++;
-	uint32_t error;
-
-	wire_request(w, 0, CMD_READ, cookie, offset, length);
-	error = wire_reply(w, cookie);
-	if (!error)
-		wire_recv(w, data, length);
-	return error;
+	return ask(w, 0, CMD_READ, offset, length, NULL, data);
 }
 
 uint32_t
 wire_write(struct wire *w, const void *data, uint64_t offset, uint32_t length)
 {
-	uint64_t cookie = w->next_cookie++;
-
-	wire_request(w, 0, CMD_WRITE, cookie, offset, length);
-	wire_send(w, data, length);
-	return wire_reply(w, cookie);
+	return ask(w, 0, CMD_WRITE, offset, length, data, NULL);
 }
 
 uint32_t
 wire_cmd(struct wire *w, uint16_t flags, uint16_t type, uint64_t offset,
-    uint32_t length)
+    uint64_t length)
 {
-	uint64_t cookie = w->next_cookie++;
-
-	wire_request(w, flags, type, cookie, offset, length);
-	return wire_reply(w, cookie);
+	return ask(w, flags, type, offset, length, NULL, NULL);
 }
 
 void
@@ -773,46 +1027,109 @@ wire_assert_served(struct wire *w, uint64_t offset)
 
 /* ---------------------------------------------------------------- batches */
 
-/* What arrives: a header, then perhaps the data of a read. */
+/* What arrives: a header, then perhaps a body: the data of a read, or what is
+ * in a chunk. */
 struct intake {
-	uint8_t head[REPLY_SIZE];
-	size_t have;   /* of head */
-	struct op *op; /* whose data is being received */
-	size_t data;   /* how much of it came */
+	uint8_t head[EXT_CHUNK_SIZE];
+	size_t have; /* of head */
+	struct chunk chunk;
+	struct op *op; /* whose body is being received */
+	uint8_t *body;
+	size_t need, got; /* of it */
 	size_t answered;
 };
 
-static void
-intake_head(struct intake *in, struct op *ops, size_t n)
+static struct op *
+op_of(struct op *ops, size_t n, uint64_t cookie)
 {
-	uint64_t cookie;
-	uint32_t error = parse_reply(in->head, &cookie);
 	size_t i = (size_t)(cookie - ops[0].cookie);
-	struct op *op = &ops[i];
 
 	if (i >= n)
 		wire_fail("a reply to cookie 0x%llx, which was not sent",
 		    (unsigned long long)cookie);
-	if (op->answered)
+	if (ops[i].answered)
 		wire_fail("request %zu is answered twice", i);
-	if (op->type == CMD_DISC)
+	if (ops[i].type == CMD_DISC)
 		wire_fail("a reply to DISC");
+	return &ops[i];
+}
+
+static void
+op_answered(struct intake *in, struct op *op, uint32_t error)
+{
 	op->answered = true;
 	op->error = error;
 	op->done_ns = now_ns();
 	in->answered++;
+}
+
+static void
+op_forget(struct op *op)
+{
+	if (!op->answer)
+		return;
+	answer_fini(op->answer);
+	free(op->answer);
+	op->answer = NULL;
+}
+
+/* The chunk is whole, but for the data of a simple reply. */
+static void
+intake_chunk(struct intake *in, struct wire *w, struct op *op)
+{
+	if (!op->answer) {
+		op->answer = xmalloc(sizeof(*op->answer));
+		answer_init(op->answer, w, op->flags, op->type, op->cookie,
+		    op->offset, op->length);
+		op->answer->got = op->got;
+	}
+	take(w, op->answer, &in->chunk);
+	if (!op->answer->done)
+		return;
+	op_answered(in, op, op->answer->error);
+	op_forget(op);
+}
+
+static void
+intake_head(struct intake *in, struct wire *w, struct op *ops, size_t n)
+{
+	struct op *op;
+
+	parse_head(in->head, &in->chunk);
+	op = op_of(ops, n, in->chunk.cookie);
 	in->have = 0;
-	in->data = 0;
-	in->op = op->type == CMD_READ && !error && op->length ? op : NULL;
+	in->got = 0;
+	in->need = in->chunk.length;
+	if (in->chunk.simple) {
+		intake_chunk(in, w, op);
+		if (op->type == CMD_READ && !op->error)
+			in->need = op->length;
+		in->body = op->got;
+	} else if (in->need) {
+		in->chunk.data = in->body = xmalloc(in->need);
+	} else {
+		intake_chunk(in, w, op);
+	}
+	in->op = in->need ? op : NULL;
+}
+
+static void
+intake_body(struct intake *in, struct wire *w)
+{
+	if (!in->chunk.simple) {
+		intake_chunk(in, w, in->op);
+		free(in->body);
+	}
+	in->op = NULL;
 }
 
 /* Receive what is there: false at the end. */
 static bool
 intake_receive(struct intake *in, struct wire *w, struct op *ops, size_t n)
 {
-	uint8_t *to = in->op ? in->op->got + in->data : in->head + in->have;
-	size_t want =
-	    in->op ? in->op->length - in->data : REPLY_SIZE - in->have;
+	size_t size = in->have < 4 ? 4 : head_size(w, in->head);
+	uint8_t *to = in->op ? in->body + in->got : in->head + in->have;
+	size_t want = in->op ? in->need - in->got : size - in->have;
 	ssize_t k = recv(w->fd, to, want, MSG_DONTWAIT);
 
 	if (k < 0 && (errno == EAGAIN || errno == EINTR))
@@ -820,15 +1137,25 @@ intake_receive(struct intake *in, struct wire *w, struct op *ops, size_t n)
 	if (k <= 0)
 		return false;
 	if (in->op) {
-		in->data += (size_t)k;
-		if (in->data == in->op->length)
-			in->op = NULL;
+		in->got += (size_t)k;
+		if (in->got == in->need)
+			intake_body(in, w);
 		return true;
 	}
 	in->have += (size_t)k;
-	if (in->have == REPLY_SIZE)
-		intake_head(in, ops, n);
+	if (in->have > 4 && in->have == size)
+		intake_head(in, w, ops, n);
 	return true;
+}
+
+/* Is it in the middle of a reply? */
+static bool
+intake_is_partial(const struct intake *in, const struct op *ops, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (ops[i].answer)
+			return true;
+	return in->have || in->op;
 }
 
 /* Make one stream of them; their cookies are consecutive. */
@@ -837,7 +1164,7 @@ batch_stream(struct wire *w, struct op *ops, size_t n, size_t *len)
 {
 	uint8_t *out, *p;
 
-	*len = n * REQUEST_SIZE;
+	*len = n * request_size(w);
 	for (size_t i = 0; i < n; i++)
 		if (ops[i].type == CMD_WRITE)
 			*len += ops[i].length;
@@ -848,8 +1175,9 @@ batch_stream(struct wire *w, struct op *ops, size_t n, size_t *len)
 		op->cookie = w->next_cookie++;
 		op->answered = false;
 		op->error = 0;
-		p = put_request(
-		    p, op->flags, op->type, op->cookie, op->offset, op->length);
+		op->answer = NULL;
+		p = put_any_request(w, p, op->flags, op->type, op->cookie,
+		    op->offset, op->length);
 		if (op->type == CMD_WRITE) {
 			memcpy(p, op->data, op->length);
 			p += op->length;
@@ -938,7 +1266,7 @@ collect(struct wire *w, struct op *ops, size_t n, bool to_the_end, bool *eof)
 			    in.answered, expected, WIRE_TIMEOUT_MS,
 			    to_the_end ? ", and the connection is open" : "");
 		if (!intake_receive(&in, w, ops, n)) {
-			if (in.have || in.op)
+			if (intake_is_partial(&in, ops, n))
 				wire_fail("the end in the middle of a reply");
 			*eof = true;
 			break;

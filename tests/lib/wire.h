@@ -30,6 +30,9 @@
 #define MAGIC_OPT_REPLY 0x0003e889045565a9ULL
 #define MAGIC_REQUEST   0x25609513u
 #define MAGIC_SIMPLE    0x67446698u
+#define MAGIC_CHUNK     0x668e33efu
+#define MAGIC_EXT       0x21e41c71u /* a request with an extended header */
+#define MAGIC_EXT_CHUNK 0x6e8a278cu
 
 enum {
 	HS_FIXED = 1,
@@ -49,6 +52,7 @@ enum {
 	TX_RESIZE = 1 << 9,
 	TX_CACHE = 1 << 10,
 	TX_FAST_ZERO = 1 << 11,
+	TX_STATUS_PAYLOAD = 1 << 12,
 };
 
 enum {
@@ -68,6 +72,7 @@ enum {
 #define REP_ACK            1u
 #define REP_SERVER         2u
 #define REP_INFO           3u
+#define REP_META_CONTEXT   4u
 #define REP_ERR_UNSUP      0x80000001u
 #define REP_ERR_POLICY     0x80000002u
 #define REP_ERR_INVALID    0x80000003u
@@ -77,6 +82,7 @@ enum {
 #define REP_ERR_SHUTDOWN   0x80000007u
 #define REP_ERR_BLOCK_SIZE 0x80000008u
 #define REP_ERR_TOO_BIG    0x80000009u
+#define REP_ERR_EXT_HEADER 0x8000000au
 
 enum {
 	INFO_EXPORT,
@@ -105,6 +111,22 @@ enum {
 	CMD_PAYLOAD_LEN = 1 << 5,
 };
 
+enum { /* chunks of a reply */
+	CHUNK_NONE = 0,
+	CHUNK_DATA = 1,
+	CHUNK_HOLE = 2,
+	CHUNK_STATUS = 5,
+	CHUNK_STATUS_EXT = 6,
+	CHUNK_ERROR = 0x8001,
+	CHUNK_ERROR_OFFSET = 0x8002,
+};
+#define CHUNK_DONE 1u /* flag: the last one */
+
+enum { /* base:allocation */
+	STATE_HOLE = 1 << 0,
+	STATE_ZERO = 1 << 1,
+};
+
 enum {
 	E_PERM = 1,
 	E_IO = 5,
@@ -120,6 +142,9 @@ enum {
 #define OPT_REPLY_HEADER 20u
 #define REQUEST_SIZE     28u
 #define REPLY_SIZE       16u
+#define CHUNK_SIZE       20u
+#define EXT_REQUEST_SIZE 32u
+#define EXT_CHUNK_SIZE   32u
 #define MAX_STRING       4096u
 #define KiB              1024u
 #define MiB              (1024u * 1024u)
@@ -196,8 +221,25 @@ const char *nullbd_path(void);
 
 /* ----------------------------------------------------------------- wire.c */
 
+/* How requests and replies look, as it was negotiated. */
+enum wire_mode {
+	WIRE_SIMPLE,
+	WIRE_STRUCTURED,
+	WIRE_EXTENDED
+};
+
+#define MAX_CONTEXTS 8u
+
+struct context {
+	uint32_t id;
+	char name[64]; /* the start of it */
+};
+
 struct wire {
 	int fd;
+	enum wire_mode mode; /* follows the options that are acknowledged */
+	struct context context[MAX_CONTEXTS]; /* the last SET's, or LIST's */
+	unsigned nr_contexts;
 	uint16_t hs_flags; /* the greeting's */
 	uint16_t tx_flags; /* of the export, after GO or EXPORT_NAME */
 	uint64_t size;
@@ -242,9 +284,14 @@ uint8_t *
 put_option(uint8_t *p, uint32_t option, const void *data, uint32_t len);
 uint8_t *put_request(uint8_t *p, uint16_t flags, uint16_t type, uint64_t cookie,
     uint64_t offset, uint32_t length);
+uint8_t *put_ext_request(uint8_t *p, uint16_t flags, uint16_t type,
+    uint64_t cookie, uint64_t offset, uint64_t length);
 /* The data of INFO and GO: its length. */
 uint32_t put_info(
     uint8_t *p, const char *name, const uint16_t *infos, uint16_t nr_infos);
+/* The data of LIST_META and SET_META, likewise. */
+uint32_t
+put_meta(uint8_t *p, const char *name, const char *const *queries, uint32_t n);
 
 /* Handshake. */
 struct opt_reply {
@@ -261,7 +308,7 @@ wire_option(struct wire *w, uint32_t option, const void *data, uint32_t len);
 /* One reply; its magic and its option are checked. */
 void wire_opt_reply(struct wire *w, uint32_t option, struct opt_reply *r);
 /* Send an option and return the type of its final reply; what came before it
- * (SERVER, INFO) is passed over, but checked for its form. */
+ * (SERVER, INFO, META_CONTEXT) is checked for its form, and remembered. */
 uint32_t wire_option_result(
     struct wire *w, uint32_t option, const void *data, uint32_t len);
 /* The server still answers LIST as it should: the session is in step. */
@@ -273,10 +320,22 @@ uint32_t wire_info(struct wire *w, uint32_t option, const char *name,
  * for INFO_BLOCK_SIZE. */
 void wire_go(struct wire *w, const char *name, bool block_size);
 struct wire *wire_open(struct daemon *d, const char *name, bool block_size);
+/* LIST_META or SET_META: the final reply's type; fills the contexts. */
+uint32_t wire_meta(struct wire *w, uint32_t option, const char *name,
+    const char *const *queries, uint32_t n);
+/* Greeting, both flags, and the option of the mode: still negotiating. */
+struct wire *wire_negotiate(struct daemon *d, enum wire_mode mode);
+enum {
+	WANT_BLOCK_SIZE = 1, /* INFO_BLOCK_SIZE, so requests are to align */
+	WANT_STATUS = 2      /* base:allocation */
+};
+struct wire *wire_open_mode(
+    struct daemon *d, const char *name, enum wire_mode mode, unsigned want);
+const char *wire_mode_name(enum wire_mode mode);
 
-/* Transmission: one at a time. */
+/* Transmission, in any mode: one at a time. */
 void wire_request(struct wire *w, uint16_t flags, uint16_t type,
-    uint64_t cookie, uint64_t offset, uint32_t length);
+    uint64_t cookie, uint64_t offset, uint64_t length);
 /* The next simple reply's error; it has this cookie. */
 uint32_t wire_reply(struct wire *w, uint64_t cookie);
 uint32_t
@@ -284,7 +343,7 @@ wire_read(struct wire *w, void *data, uint64_t offset, uint32_t length);
 uint32_t
 wire_write(struct wire *w, const void *data, uint64_t offset, uint32_t length);
 uint32_t wire_cmd(struct wire *w, uint16_t flags, uint16_t type,
-    uint64_t offset, uint32_t length); /* not WRITE, READ only if it fails */
+    uint64_t offset, uint64_t length); /* not WRITE, READ only if it fails */
 /* A write of a new pattern at `offset` reads back: served, in step. */
 void wire_assert_served(struct wire *w, uint64_t offset);
 
@@ -294,13 +353,14 @@ struct op {
 	uint16_t flags;
 	uint16_t type;
 	uint64_t offset;
-	uint32_t length;
+	uint64_t length;
 	const uint8_t *data; /* WRITE */
 	uint8_t *got;        /* READ: where the data goes */
 	uint64_t cookie;     /* given by the batch */
 	bool answered;
 	uint32_t error;
-	uint64_t done_ns; /* when the reply came */
+	uint64_t done_ns;      /* when the reply came */
+	struct answer *answer; /* its chunks that came, while it is in flight */
 };
 
 /* Send all (in pieces of `piece` bytes, 0: as they fit) and receive at the
@@ -311,6 +371,101 @@ void batch_collect(struct wire *w, struct op *ops, size_t n);
 /* Until the other side closes: how many were answered. */
 size_t batch_collect_eof(struct wire *w, struct op *ops, size_t n);
 void batch_assert_ok(const struct op *ops, size_t n);
+
+/* --------------------------------------------------------------- answer.c */
+
+/*
+ * The reply to one request, in chunks or simple.  Each chunk is checked as it
+ * is taken, against what came before it and what was asked, and the whole when
+ * it is done: whatever the protocol says of the form of replies is said here
+ * once (N120, N126 to N135, N146 to N151, N155, N171, N174, N178).
+ */
+
+enum piece_kind {
+	PIECE_DATA,
+	PIECE_HOLE,
+	PIECE_ERROR /* of one byte, where ERROR_OFFSET points */
+};
+
+struct piece {
+	enum piece_kind kind;
+	uint64_t offset;
+	uint64_t length;
+};
+
+struct extent {
+	uint64_t length;
+	uint64_t state;
+};
+
+struct status {
+	uint32_t id;
+	struct extent *extent;
+	size_t nr;
+};
+
+struct answer {
+	enum wire_mode mode;
+	uint16_t flags; /* of the request */
+	uint16_t type;
+	uint64_t cookie;
+	uint64_t offset;
+	uint64_t length;
+	uint8_t *got;  /* READ: where the data goes, NULL: nowhere */
+	uint64_t size; /* of the export */
+	uint32_t min, max;
+	uint32_t id[MAX_CONTEXTS]; /* contexts that are to be answered */
+	unsigned nr_ids;
+
+	bool done;
+	bool simple;
+	uint32_t error; /* the first */
+	bool has_offset;
+	uint64_t error_offset; /* of ERROR_OFFSET */
+	char *text;            /* of an error, or NULL */
+	size_t nr_chunks;
+	uint64_t content; /* bytes of pieces that are no errors */
+	uint64_t end;     /* of the piece that ends last */
+	struct piece *piece;
+	size_t nr_pieces;
+	struct status status[MAX_CONTEXTS];
+	unsigned nr_status;
+};
+
+/* One header of a reply, and what follows it. */
+struct chunk {
+	bool simple;
+	uint16_t flags;
+	uint16_t type;
+	uint32_t error; /* of a simple reply */
+	uint64_t cookie;
+	uint64_t offset; /* of an extended header */
+	uint64_t length;
+	const uint8_t *data;
+};
+
+/* A request on this connection, of which nothing has come yet. */
+void answer_init(struct answer *a, const struct wire *w, uint16_t flags,
+    uint16_t type, uint64_t cookie, uint64_t offset, uint64_t length);
+void answer_fini(struct answer *a);
+/* NULL, or what is wrong with it: the item of the spec, then a sentence. */
+const char *answer_take(struct answer *a, const struct chunk *c);
+/* Does a chunk say that these bytes are a hole? */
+bool answer_has_hole(const struct answer *a, uint64_t offset, uint64_t length);
+
+/*
+ * In wire.c: send a request (with a payload, if it is not NULL) and take the
+ * whole reply, the data of a read to `got` if that is not NULL.  Returns the
+ * error; the caller ends the answer with answer_fini().
+ */
+uint32_t
+wire_ask(struct wire *w, uint16_t flags, uint16_t type, uint64_t offset,
+    uint64_t length, const void *payload, void *got, struct answer *a);
+/* Take the reply to what was sent as answer_init() was told: its error. */
+uint32_t wire_answer(struct wire *w, struct answer *a);
+/* BLOCK_STATUS of one context; as wire_ask(). */
+uint32_t wire_status(struct wire *w, uint16_t flags, uint64_t offset,
+    uint64_t length, struct answer *a);
 
 /* ------------------------------------------------------------- recorded.c */
 
@@ -346,6 +501,8 @@ size_t recorded_whole_ops(const struct recorded *r, size_t len);
 void recorded_apply(struct recorded *r, size_t n, uint8_t *region);
 
 /* Helpers. */
+bool is_utf8(const uint8_t *p, size_t n);
+bool is_legal_error(uint32_t error);
 uint64_t now_ns(void);
 void sleep_ms(int ms);
 void *xmalloc(size_t n);

@@ -212,7 +212,7 @@ program_check(struct program *p, const char *what)
 		if (op->type != CMD_READ)
 			continue;
 		snprintf(text, sizeof(text), "%s: read %zu of %u at +%u", what,
-		    i, op->length, (uint32_t)(op->offset - p->base));
+		    i, (uint32_t)op->length, (uint32_t)(op->offset - p->base));
 		assert_same(op->got, op->data, op->length, text);
 	}
 	free(p->ops);
