@@ -33,7 +33,6 @@ device_fini(struct device *d)
 	free(d->where);
 }
 
-/* It must fit into a disk's name, an export's, and a section's. */
 /* "irqmode=2": somebody has forgotten the name. */
 static bool
 is_a_setting(const char *name)
@@ -48,6 +47,7 @@ is_a_setting(const char *name)
 	       strcmp(attribute, "nr_devices") == 0;
 }
 
+/* It must fit into a disk's name, an export's, and a section's. */
 static int
 check_name(const char *name, char *err, size_t errlen)
 {
@@ -86,6 +86,30 @@ config_find(const struct config *c, const char *name)
 
 	STAILQ_FOREACH(d, &c->devices, link)
 		if (strcmp(d->name, name) == 0)
+			return d;
+	return NULL;
+}
+
+static bool
+is_served_as(const struct device *d, const char *name)
+{
+	char **s = d->conf.export_names;
+
+	if (strcmp(d->name, name) == 0)
+		return true;
+	for (; s != NULL && *s != NULL; s++)
+		if (strcmp(*s, name) == 0)
+			return true;
+	return false;
+}
+
+struct device *
+config_find_export(const struct config *c, const char *name)
+{
+	struct device *d;
+
+	STAILQ_FOREACH(d, &c->devices, link)
+		if (is_served_as(d, name))
 			return d;
 	return NULL;
 }
@@ -181,6 +205,19 @@ config_set(struct config *c, const char *name, const char *value, char *err,
 	return ret;
 }
 
+static bool
+is_given(const struct config *c, const char *name)
+{
+	return c->given[attr_find(daemon_attrs, name) - daemon_attrs];
+}
+
+bool
+config_names_place(const struct config *c)
+{
+	return is_given(c, "listen") || is_given(c, "port") ||
+	       is_given(c, "address");
+}
+
 /* What [defaults] says and the device does not. */
 static int
 take_defaults(struct device *d, const struct device *defaults)
@@ -215,6 +252,107 @@ config_finish(struct config *c)
 	return 0;
 }
 
+/* ---- what does not fit together */
+
+/* A name under which a device is served. */
+struct served {
+	const char *name;
+	const struct device *device;
+};
+
+static int
+by_name(const void *a, const void *b)
+{
+	const struct served *x = a, *y = b;
+	int order = strcmp(x->name, y->name);
+
+	if (order != 0)
+		return order;
+	return x->device->conf.index < y->device->conf.index ? -1 : 1;
+}
+
+static size_t
+nr_names(const struct device *d)
+{
+	size_t nr = 1;
+
+	for (char **s = d->conf.export_names; s != NULL && *s != NULL; s++)
+		nr++;
+	return nr;
+}
+
+/* All names of all devices, sorted, to find those that there are twice. */
+static struct served *
+list_names(const struct config *c, size_t *nr)
+{
+	struct served *list, *to;
+	struct device *d;
+
+	*nr = 0;
+	STAILQ_FOREACH(d, &c->devices, link)
+		*nr += nr_names(d);
+	to = list = calloc(*nr + 1, sizeof(*list));
+	if (list == NULL)
+		return NULL;
+	STAILQ_FOREACH(d, &c->devices, link) {
+		*to++ = (struct served){ d->name, d };
+		for (size_t i = 0; i + 1 < nr_names(d); i++)
+			*to++ = (struct served){ d->conf.export_names[i], d };
+	}
+	qsort(list, *nr, sizeof(*list), by_name);
+	return list;
+}
+
+/* Two of a name: names of devices differ, so one is of export_names. */
+static void
+complain_name(const struct served *a, const struct served *b, FILE *errors)
+{
+	const struct served *by = b->name == b->device->name ? a : b;
+	const struct served *other = by == a ? b : a;
+
+	fprintf(errors,
+	    "%s: %s: export_names: \"%.60s\": is a name of %s already\n",
+	    by->device->where, by->device->name, by->name, other->device->name);
+}
+
+static int
+check_names(const struct config *c, FILE *errors)
+{
+	size_t nr;
+	struct served *list = list_names(c, &nr);
+	int ret = 0;
+
+	if (list == NULL) {
+		fprintf(errors, "out of memory\n");
+		return -ENOMEM;
+	}
+	for (size_t i = 1; i < nr; i++)
+		if (strcmp(list[i - 1].name, list[i].name) == 0) {
+			complain_name(&list[i - 1], &list[i], errors);
+			ret = -EINVAL;
+		}
+	free(list);
+	return ret;
+}
+
+static int
+check_default(const struct config *c, FILE *errors)
+{
+	const char *name = c->daemon.default_export;
+	const struct device *d;
+
+	if (name == NULL || strcmp(name, DAEMON_NO_DEFAULT) == 0)
+		return 0;
+	d = config_find_export(c, name);
+	if (d != NULL && d->conf.power)
+		return 0;
+	fprintf(errors,
+	    "default_export: \"%.60s\": %s; allowed: the name of a device, "
+	    "none\n",
+	    name, d == NULL ? "no such device" : "the power is off");
+	return -EINVAL;
+}
+
 int
 config_check(const struct config *c, unsigned nr_cpus, FILE *errors)
 {
@@ -229,6 +367,8 @@ config_check(const struct config *c, unsigned nr_cpus, FILE *errors)
 		fprintf(errors, "%s\n", err);
 		ret = -EINVAL;
 	}
+	if (check_names(c, errors) != 0 || check_default(c, errors) != 0)
+		ret = -EINVAL;
 	STAILQ_FOREACH(d, &c->devices, link)
 		if (disk_check(&d->conf, nr_cpus, &conf, &queue, err,
 			sizeof(err)) != 0) {

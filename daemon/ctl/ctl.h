@@ -26,14 +26,22 @@ struct json_t; /* jansson's */
 #define MEMORY_LIMIT_AUTO    UINT64_MAX
 #define DAEMON_MAX_PATH      107 /* sun_path, without its NUL */
 #define DAEMON_MAX_LISTENERS 64
+#define DAEMON_PRIVATE       "-" /* a path: in a directory of its own */
+#define DAEMON_NO_DEFAULT    "none"
+#define DAEMON_MAX_CPU       1023
+#define DAEMON_MAX_CPUS      256 /* of a list, as many as workers */
+#define VSOCK_ANY            UINT32_MAX
 
 /* Every setting of the daemon; daemon_attrs[] describes each field. */
 struct daemon_conf {
-	char **listen;         /* where, in words; see daemon_endpoints() */
-	char *address;         /* of the TCP listener that `port` asks for */
-	uint32_t port;         /* 0: none */
-	char *control;         /* path of the control socket; NULL: none */
-	uint32_t workers;      /* loops; 0: one a core */
+	char **listen;        /* where, in words; see daemon_endpoints() */
+	char *address;        /* of the TCP listener that `port` asks for */
+	uint32_t port;        /* 0: none */
+	char *control;        /* path of the control socket; NULL: none */
+	uint32_t workers;     /* loops; 0: one a core, or a CPU of `affinity` */
+	char *affinity;       /* their CPUs, see cpu_list_parse(); NULL: any */
+	char *default_export; /* what "" means; NULL: the first */
+	char *pidfile;        /* NULL: none */
 	uint64_t memory_limit; /* bytes, or MEMORY_LIMIT_AUTO; 0: none */
 	uint32_t spin_usec;
 	uint32_t max_connections;
@@ -47,14 +55,19 @@ struct daemon_conf {
 
 extern const struct attr daemon_attrs[];
 
-/* A place to listen at: a UNIX socket (path), or TCP (host and port). */
+/* A place to listen at: a UNIX socket (path), TCP (host, port), or vsock. */
 struct endpoint {
-	char path[DAEMON_MAX_PATH + 1]; /* "": TCP */
+	char path[DAEMON_MAX_PATH + 1]; /* "": no UNIX socket */
 	char host[256]; /* a name or an address; "": every address */
-	uint16_t port;
+	bool vsock;
+	uint32_t cid;  /* of vsock; VSOCK_ANY: every one of ours */
+	uint32_t port; /* 0: any that is free */
 };
 
-/* "unix:PATH", "/PATH", "HOST:PORT", "[V6]:PORT", ":PORT" or "HOST". */
+/*
+ * "unix:PATH", "/PATH", "unix:-" (a private one), "HOST:PORT", "[V6]:PORT",
+ * ":PORT", "HOST", "vsock:PORT" or "vsock:CID:PORT".
+ */
 int endpoint_parse(
     const char *text, struct endpoint *out, char *err, size_t errlen);
 
@@ -64,6 +77,12 @@ int endpoint_parse(
  */
 int daemon_endpoints(const struct daemon_conf *conf, struct endpoint *out,
     char *err, size_t errlen);
+
+/*
+ * "0-3,8": the numbers in their order, in cpu[DAEMON_MAX_CPUS].  How many, or
+ * -EINVAL with a sentence.
+ */
+int cpu_list_parse(const char *text, unsigned *cpu, char *err, size_t errlen);
 
 /* -------------------------------------------------------------- config.c */
 
@@ -99,6 +118,10 @@ void config_fini(struct config *c);
 struct device *config_add(struct config *c, const char *name, const char *where,
     char *err, size_t errlen);
 struct device *config_find(const struct config *c, const char *name);
+/* The device that is served under a name: its own, or of its export_names. */
+struct device *config_find_export(const struct config *c, const char *name);
+/* Was a place to listen at asked for? */
+bool config_names_place(const struct config *c);
 
 /* attr_set(), remembering that it was said.  0 or -errno with a sentence. */
 int config_set(struct config *c, const char *name, const char *value, char *err,
@@ -113,7 +136,8 @@ int device_set(struct device *d, const char *name, const char *value, char *err,
 int config_finish(struct config *c);
 
 /*
- * After config_finish(): what power-on would refuse, a line each to `errors`
+ * After config_finish(): what power-on would refuse, names that two devices
+ * have, a default_export that is none; a line each to `errors`
  * ("nullbd.conf:12: nullb0: blocksize: ...").  0 or -EINVAL.
  */
 int config_check(const struct config *c, unsigned nr_cpus, FILE *errors);

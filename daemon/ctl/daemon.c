@@ -28,13 +28,27 @@ listen_check(const char *value, char *err, size_t errlen)
 	return endpoint_parse(value, &e, err, errlen);
 }
 
+static int
+affinity_check(const char *value, char *err, size_t errlen)
+{
+	unsigned cpu[DAEMON_MAX_CPUS];
+	int nr;
+
+	if (*value == '\0')
+		return 0;
+	nr = cpu_list_parse(value, cpu, err, errlen);
+	return nr < 0 ? nr : 0;
+}
+
 #define DAEMON(f) ATTR_FIELD(struct daemon_conf, f), .group = &daemon_group
 
 const struct attr daemon_attrs[] = {
 	{ DAEMON(listen), .max = 300, .alias = { "socket" },
 	    .check = listen_check,
 	    .help = "where to listen, may be repeated: /PATH or unix:PATH, "
-		    "HOST:PORT, [V6]:PORT, or :PORT for every address" },
+		    "HOST:PORT, [V6]:PORT, or :PORT for every address; "
+		    "vsock:PORT or vsock:CID:PORT; unix:- for a socket in a "
+		    "new directory of its own" },
 	{ DAEMON(port), .def = "0", .max = UINT16_MAX,
 	    .help =
 		"listen at this TCP port of `address`, too; 0 for none, but "
@@ -44,7 +58,17 @@ const struct attr daemon_attrs[] = {
 	{ DAEMON(control), .max = DAEMON_MAX_PATH,
 	    .help = "path of the control socket; none if empty" },
 	{ DAEMON(workers), .def = "0", .max = 256,
-	    .help = "loops, each a CPU to the block layer; 0: one a core" },
+	    .help = "loops, each a CPU to the block layer; 0: one a core, or "
+		    "one for each CPU of `affinity`" },
+	{ DAEMON(affinity), .max = 1024, .check = affinity_check,
+	    .help = "CPUs to pin the workers to, one after the other, such as "
+		    "0-3,8; not pinned if empty" },
+	{ DAEMON(default_export), .max = 4096,
+	    .help = "the device that clients get who name none; `none`: they "
+		    "are refused; the first if empty" },
+	{ DAEMON(pidfile), .max = 4095,
+	    .help = "file to write the process id to, once all sockets accept; "
+		    "none if empty" },
 	{ DAEMON(memory_limit), .def = "auto", .unit = &unit_bytes,
 	    .choices = memory_limits,
 	    .help = "most memory for the data of all disks; 0 for no limit" },
@@ -88,6 +112,32 @@ parse_path(const char *path, struct endpoint *out, char *err, size_t errlen)
 	return 0;
 }
 
+/* What follows "vsock:". */
+static int
+parse_vsock(const char *text, struct endpoint *out, char *err, size_t errlen)
+{
+	const char *port = strchr(text, ':');
+	uint64_t cid = VSOCK_ANY, number;
+	char *copy = strndup(text, port != NULL ? (size_t)(port - text) : 0);
+	int ret;
+
+	if (copy == NULL)
+		return refuse(err, errlen, -ENOMEM, "listen: out of memory");
+	ret = port != NULL ? uint_parse(copy, NULL, &cid) : 0;
+	free(copy);
+	if (ret != 0 || cid > VSOCK_ANY ||
+	    uint_parse(port != NULL ? port + 1 : text, NULL, &number) != 0 ||
+	    number >= UINT32_MAX)
+		return refuse(err, errlen, -EINVAL,
+		    "listen: \"vsock:%.60s\": allowed: vsock:PORT, "
+		    "vsock:CID:PORT, numbers below 2^32",
+		    text);
+	out->vsock = true;
+	out->cid = (uint32_t)cid;
+	out->port = (uint32_t)number;
+	return 0;
+}
+
 /* Find where the host ends; *port is behind it, NULL if there is none. */
 static int
 split_host(const char *text, const char **host, size_t *len, const char **port)
@@ -122,6 +172,8 @@ endpoint_parse(const char *text, struct endpoint *out, char *err, size_t errlen)
 	*out = (struct endpoint){};
 	if (strncmp(text, "unix:", 5) == 0)
 		return parse_path(text + 5, out, err, errlen);
+	if (strncmp(text, "vsock:", 6) == 0)
+		return parse_vsock(text + 6, out, err, errlen);
 	if (*text == '/' || *text == '.')
 		return parse_path(text, out, err, errlen);
 	if (*text == '\0' || split_host(text, &host, &len, &port) != 0 ||
@@ -134,13 +186,13 @@ endpoint_parse(const char *text, struct endpoint *out, char *err, size_t errlen)
 	    (uint_parse(port, NULL, &number) != 0 || number > UINT16_MAX))
 		goto bad;
 	memcpy(out->host, host, len);
-	out->port = (uint16_t)number;
+	out->port = (uint32_t)number;
 	return 0;
 
 bad:
 	return refuse(err, errlen, -EINVAL,
 	    "listen: \"%.60s\": allowed: unix:PATH, /PATH, HOST:PORT, "
-	    "[V6]:PORT, :PORT, HOST",
+	    "[V6]:PORT, :PORT, HOST, vsock:PORT, vsock:CID:PORT",
 	    text);
 }
 
@@ -162,9 +214,59 @@ daemon_endpoints(const struct daemon_conf *conf, struct endpoint *out,
 	if (conf->port == 0 && nr > 0)
 		return nr;
 	out[nr] = (struct endpoint){
-		.port = conf->port != 0 ? (uint16_t)conf->port : DAEMON_PORT,
+		.port = conf->port != 0 ? conf->port : DAEMON_PORT,
 	};
 	if (conf->address != NULL)
 		strncpy(out[nr].host, conf->address, sizeof(out[nr].host) - 1);
 	return nr + 1;
+}
+
+/* "3" or "0-3"; *end is what follows.  False: neither. */
+static bool
+parse_cpus(const char *text, unsigned *first, unsigned *last, const char **end)
+{
+	unsigned long n[2];
+	char *rest = (char *)(uintptr_t)text;
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		if (!isdigit((unsigned char)*rest))
+			return false;
+		n[i] = strtoul(rest, &rest, 10);
+		if (n[i] > DAEMON_MAX_CPU)
+			return false;
+		if (*rest != '-')
+			break;
+		rest++;
+	}
+	if (i == 2) /* "0-1-" */
+		return false;
+	*first = (unsigned)n[0];
+	*last = (unsigned)n[i];
+	*end = rest;
+	return *first <= *last;
+}
+
+int
+cpu_list_parse(const char *text, unsigned *cpu, char *err, size_t errlen)
+{
+	unsigned first, last, nr = 0;
+	const char *at = text;
+
+	for (;; at++) {
+		if (!parse_cpus(at, &first, &last, &at) ||
+		    (*at != ',' && *at != '\0'))
+			return refuse(err, errlen, -EINVAL,
+			    "affinity: \"%.60s\": allowed: CPUs from 0 to %d, "
+			    "such as 0-3,8",
+			    text, DAEMON_MAX_CPU);
+		if (last - first >= DAEMON_MAX_CPUS - nr)
+			return refuse(err, errlen, -EINVAL,
+			    "affinity: \"%.60s\": allowed: at most %d CPUs",
+			    text, DAEMON_MAX_CPUS);
+		while (first <= last)
+			cpu[nr++] = first++;
+		if (*at == '\0')
+			return (int)nr;
+	}
 }

@@ -21,6 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_LINE SOURCE_MAX_LINE /* as libinih gets it: escapes count twice */
+
 struct reader {
 	struct config *config;
 	struct source source;
@@ -227,6 +229,7 @@ config_ini(struct config *c, const char *path, FILE *errors)
 
 	if (ret != 0)
 		return ret;
+	ini_max_line = MAX_LINE + 3; /* "\r\n" and a NUL */
 	/* above 0 is a line, and we have seen for ourselves */
 	if (ini_parse_stream(read_line, &r, handle, &r) < 0)
 		source_complain(&r.source, "out of memory");

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define KIB(sectors) ((sectors) / 2)
+#define NBD_MAX_TEXT 4096 /* bytes of a string of the NBD protocol (N17) */
 
 static const struct attr_group null_blk = {
 	.title = "attributes of null_blk",
@@ -298,7 +299,11 @@ const struct attr disk_attrs[] = {
 	    .help = "most memory for the data, then writes fail with ENOSPC; 0 "
 		    "for none" },
 	{ OWN(ro), .def = "0", .help = "read only" },
-	{ OWN(description), .max = 128, .help = "text that clients may show" },
+	{ OWN(description), .max = NBD_MAX_TEXT,
+	    .help = "text that clients may show" },
+	{ OWN(export_names), .max = NBD_MAX_TEXT,
+	    .help = "a name under which it is served, too, besides that of the "
+		    "device; may be repeated" },
 	{ OWN(trace), .max = 1024,
 	    .help = "from power-on write a trace for blkparse(1) to the files "
 		    "TRACE.blktrace.N, a path of its own; none if empty" },

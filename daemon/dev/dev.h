@@ -251,6 +251,7 @@ struct disk_conf {
 	uint64_t memory_limit; /* bytes; 0: none */
 	bool ro;
 	char *description;     /* NULL: none */
+	char **export_names;   /* besides its own; NULL: none */
 	char *trace;           /* path of its files; NULL: none */
 	uint64_t trace_buffer; /* bytes a cpu */
 };

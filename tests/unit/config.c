@@ -140,6 +140,98 @@ reports_what_power_on_would_refuse_with_its_place(void **state)
 	config_fini(&c);
 }
 
+static void
+refuses_names_that_two_devices_have(void **state)
+{
+	struct device *a, *b, *none;
+	struct config c;
+	char *text;
+
+	(void)state;
+	config_init(&c);
+	a = config_add(&c, "a", "x.conf:1", err, sizeof(err));
+	b = config_add(&c, "b", "x.conf:2", err, sizeof(err));
+	device_set(a, "export_names", "first", err, sizeof(err));
+	device_set(a, "export_names", "b", err, sizeof(err));
+	device_set(b, "export_names", "second", err, sizeof(err));
+	device_set(b, "export_names", "first", err, sizeof(err));
+	device_set(b, "export_names", "second", err, sizeof(err));
+	config_finish(&c);
+	text = checked(&c, -EINVAL);
+	assert_string_equal(text,
+	    "x.conf:1: a: export_names: \"b\": is a name of b already\n"
+	    "x.conf:2: b: export_names: \"first\": is a name of a already\n"
+	    "x.conf:2: b: export_names: \"second\": is a name of b already\n");
+	free(text);
+	assert_ptr_equal(config_find_export(&c, "b"), a); /* the first */
+	assert_ptr_equal(config_find_export(&c, "second"), b);
+	none = config_find_export(&c, "third");
+	assert_null(none);
+	/* bytes that no text has */
+	assert_int_equal(
+	    device_set(a, "export_names", "\xff", err, sizeof(err)), -EINVAL);
+	assert_int_equal(
+	    device_set(a, "export_names", "", err, sizeof(err)), -EINVAL);
+	config_fini(&c);
+}
+
+static void
+refuses_a_default_export_that_is_none(void **state)
+{
+	static const struct {
+		const char *name, *said;
+	} cases[] = {
+		{ "a", "" },
+		{ "alias", "" },
+		{ "none", "" },
+		{ "", "" },
+		{ "nope",
+		    "default_export: \"nope\": no such device; allowed: the "
+		    "name of a device, none\n" },
+		{ "off",
+		    "default_export: \"off\": the power is off; allowed: the "
+		    "name of a device, none\n" },
+	};
+	struct device *d;
+	struct config c;
+	char *text;
+
+	(void)state;
+	config_init(&c);
+	d = config_add(&c, "a", "test", err, sizeof(err));
+	device_set(d, "export_names", "alias", err, sizeof(err));
+	d = config_add(&c, "off", "test", err, sizeof(err));
+	device_set(d, "power", "0", err, sizeof(err));
+	config_finish(&c);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		config_set(
+		    &c, "default_export", cases[i].name, err, sizeof(err));
+		text = checked(&c, *cases[i].said != '\0' ? -EINVAL : 0);
+		assert_string_equal(text, cases[i].said);
+		free(text);
+	}
+	config_fini(&c);
+}
+
+static void
+knows_whether_a_place_was_asked_for(void **state)
+{
+	static const char *const settings[][2] = { { "listen", "/s" },
+		{ "port", "10809" }, { "address", "::1" } };
+	struct config c;
+
+	(void)state;
+	for (size_t i = 0; i < 3; i++) {
+		config_init(&c);
+		config_set(&c, "control", "/c", err, sizeof(err));
+		assert_false(config_names_place(&c));
+		config_set(
+		    &c, settings[i][0], settings[i][1], err, sizeof(err));
+		assert_true(config_names_place(&c));
+		config_fini(&c);
+	}
+}
+
 static char *
 printed(const struct config *c)
 {
@@ -170,10 +262,13 @@ prints_what_reads_back_as_the_same(void **state)
 	config_set(&c, "listen", "[::1]:10", err, sizeof(err));
 	config_set(&c, "workers", "3", err, sizeof(err));
 	config_set(&c, "memory_limit", "1G", err, sizeof(err));
+	config_set(&c, "default_export", "alias 1;x", err, sizeof(err));
 	for (size_t i = 0; i < sizeof(descriptions) / sizeof(char *); i++) {
 		snprintf(name, sizeof(name), "disk %zu", i);
 		d = config_add(&c, name, "test", err, sizeof(err));
 		device_set(d, "description", descriptions[i], err, sizeof(err));
+		snprintf(name, sizeof(name), "alias %zu;x", i);
+		device_set(d, "export_names", name, err, sizeof(err));
 		device_set(d, "size", "999936B", err, sizeof(err));
 		device_set(d, "irqmode", "3", err, sizeof(err));
 		device_set(d, "kernel", "5.4", err, sizeof(err));
@@ -243,6 +338,9 @@ main(void)
 		cmocka_unit_test(bounds_the_number_of_devices),
 		cmocka_unit_test(
 		    reports_what_power_on_would_refuse_with_its_place),
+		cmocka_unit_test(refuses_names_that_two_devices_have),
+		cmocka_unit_test(refuses_a_default_export_that_is_none),
+		cmocka_unit_test(knows_whether_a_place_was_asked_for),
 		cmocka_unit_test(prints_what_reads_back_as_the_same),
 		cmocka_unit_test(takes_quotes_away_only_where_they_are_whole),
 	};

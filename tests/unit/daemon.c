@@ -43,18 +43,28 @@ knows_the_ways_to_name_a_place(void **state)
 	static const struct {
 		const char *text, *path, *host;
 		unsigned port;
+		bool vsock;
+		uint32_t cid;
 	} good[] = {
-		{ "/run/nullbd.sock", "/run/nullbd.sock", "", 0 },
-		{ "./s", "./s", "", 0 },
-		{ "unix:s", "s", "", 0 },
-		{ "localhost", "", "localhost", 10809 },
-		{ "127.0.0.1:10810", "", "127.0.0.1", 10810 },
-		{ ":10810", "", "", 10810 },
-		{ "[::1]", "", "::1", 10809 },
-		{ "[::1]:0", "", "::1", 0 },
+		{ "/run/nullbd.sock", "/run/nullbd.sock", "", 0, false, 0 },
+		{ "./s", "./s", "", 0, false, 0 },
+		{ "unix:s", "s", "", 0, false, 0 },
+		{ "localhost", "", "localhost", 10809, false, 0 },
+		{ "127.0.0.1:10810", "", "127.0.0.1", 10810, false, 0 },
+		{ ":10810", "", "", 10810, false, 0 },
+		{ "[::1]", "", "::1", 10809, false, 0 },
+		{ "[::1]:0", "", "::1", 0, false, 0 },
+		{ "unix:-", "-", "", 0, false, 0 },
+		{ "vsock:10809", "", "", 10809, true, VSOCK_ANY },
+		{ "vsock:0", "", "", 0, true, VSOCK_ANY },
+		{ "vsock:1:4294967294", "", "", 4294967294, true, 1 },
+		{ "vsock:4294967295:1", "", "", 1, true, VSOCK_ANY },
 	};
 	static const char *bad[] = { "", "unix:", "10809", "::1", "a:b",
-		"a:", "a:65536", "[::1", "[]:1", "[::1]x", "a:1 " };
+		"a:", "a:65536", "[::1", "[]:1", "[::1]x", "a:1 ",
+		"vsock:", "vsock::1", "vsock:1:", "vsock:a", "vsock:a:1",
+		"vsock:1:2:3", "vsock:-1", "vsock:4294967295",
+		"vsock:4294967296:1" };
 	struct endpoint e;
 	char path[200];
 
@@ -65,6 +75,8 @@ knows_the_ways_to_name_a_place(void **state)
 		assert_string_equal(e.path, good[i].path);
 		assert_string_equal(e.host, good[i].host);
 		assert_int_equal(e.port, good[i].port);
+		assert_int_equal(e.vsock, good[i].vsock);
+		assert_int_equal(e.cid, good[i].cid);
 	}
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
 		assert_int_equal(
@@ -122,8 +134,53 @@ refuses_a_bad_place_when_it_is_set(void **state)
 	    -EINVAL);
 	assert_string_equal(err,
 	    "listen: \"10809\": allowed: unix:PATH, /PATH, HOST:PORT, "
-	    "[V6]:PORT, :PORT, HOST");
+	    "[V6]:PORT, :PORT, HOST, vsock:PORT, vsock:CID:PORT");
 	assert_null(c.listen);
+	attr_fini(daemon_attrs, &c);
+}
+
+static void
+reads_lists_of_cpus_in_their_order(void **state)
+{
+	static const struct {
+		const char *text;
+		int nr;
+		unsigned first, last;
+	} good[] = {
+		{ "0", 1, 0, 0 },
+		{ "0-3", 4, 0, 3 },
+		{ "0-3,8", 5, 0, 8 },
+		{ "8,0-3", 5, 8, 3 },
+		{ "1,1", 2, 1, 1 },
+		{ "7-7", 1, 7, 7 },
+		{ "768-1023", 256, 768, 1023 },
+	};
+	static const char *bad[] = { "", ",", "0,", ",0", "0,,1", "3-0", "-1",
+		"0-", "0-1-2", "a", "0 ", " 0", "0x1", "1024", "0-1024",
+		"99999999999999999999", "0-256", "0-255,0" };
+	unsigned cpu[DAEMON_MAX_CPUS];
+	struct daemon_conf c;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++) {
+		int nr = cpu_list_parse(good[i].text, cpu, err, sizeof(err));
+
+		assert_int_equal(nr, good[i].nr);
+		assert_int_equal(cpu[0], good[i].first);
+		assert_int_equal(cpu[nr - 1], good[i].last);
+	}
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
+		assert_int_equal(
+		    cpu_list_parse(bad[i], cpu, err, sizeof(err)), -EINVAL);
+	attr_init(daemon_attrs, &c);
+	assert_int_equal(attr_set(daemon_attrs, &c, "affinity", "0-x", false,
+			     err, sizeof(err)),
+	    -EINVAL);
+	assert_string_equal(err,
+	    "affinity: \"0-x\": allowed: CPUs from 0 to 1023, such as 0-3,8");
+	assert_int_equal(
+	    attr_set(daemon_attrs, &c, "affinity", "", false, err, sizeof(err)),
+	    0);
 	attr_fini(daemon_attrs, &c);
 }
 
@@ -137,6 +194,7 @@ main(void)
 		cmocka_unit_test(
 		    listens_at_all_places_and_at_loopback_when_there_is_none),
 		cmocka_unit_test(refuses_a_bad_place_when_it_is_set),
+		cmocka_unit_test(reads_lists_of_cpus_in_their_order),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -156,51 +156,65 @@ reports_every_error_with_its_line(void **state)
 static void
 cuts_no_line_in_silence(void **state)
 {
-	char text[600] = "[nullb0]\ndescription = ", *said;
-	size_t len = strlen(text);
+	char *text = calloc(1, 3 * 16384), *said;
 	struct config c;
+	size_t len;
 
-	(void)state; /* libinih has room for 200 bytes a line */
-	memset(text + len, 'x', 200);
-	strcpy(text + len + 200, "\nsize = 5\n");
+	(void)state; /* in quotes a semicolon takes two bytes of libinih's */
+	len = (size_t)sprintf(text, "[nullb0]\ndescription = \"");
+	memset(text + len, ';', 8192);
+	strcpy(text + len + 8192, "\"\nsize = 5\n");
 	said = read_text(&c, text, -EINVAL);
 	assert_string_equal(
-	    said, "2: a line of 214 bytes; allowed: at most 197\n");
+	    said, "2: a line of 8208 bytes; allowed: at most 16384\n");
 	assert_int_equal(STAILQ_FIRST(&c.devices)->conf.size, 5 << 20);
 	free(said);
 	config_fini(&c);
 
+	/* one that is longer than anything */
+	len = (size_t)sprintf(text, "[nullb0]\nsize = 5\ndescription = ");
+	memset(text + len, 'x', 16384);
+	strcpy(text + len + 16384, "\n");
+	said = read_text(&c, text, -EINVAL);
+	assert_string_equal(said, "3: a line longer than 16384 bytes\n");
+	free(said);
+	config_fini(&c);
+
 	/* a name of a section that is longer than libinih keeps */
-	memset(text, 'y', sizeof(text));
+	memset(text, 'y', 600);
 	text[0] = '[';
 	strcpy(text + 60, "]\n");
 	said = read_text(&c, text, -EINVAL);
 	assert_non_null(strstr(said, "a name of 59 bytes"));
 	free(said);
 	config_fini(&c);
+	free(text);
 }
 
 static void
-takes_the_longest_line_there_is_room_for(void **state)
+takes_the_longest_texts_there_may_be(void **state)
 {
-	char text[400] = "[nullb0]\n", line[256], *said;
+	char *text = calloc(1, 32768), *to, *said;
 	struct config c;
+	struct device *d;
 
-	(void)state;
-	snprintf(line, sizeof(line), "description = %*s", 0, "");
-	memset(line + strlen(line), 'x', 128);
-	line[14 + 128] = '\0';
-	strcat(text, line);
-	/* blanks to 197 bytes, but at the end they would not count */
-	memset(line, ' ', sizeof(line));
-	line[197 - 142 - 1] = ';';
-	line[197 - 142] = '\0';
-	strcat(text, line);
+	(void)state; /* N17: strings of NBD have at most 4096 bytes */
+	to = text + sprintf(text, "[nullb0]\ndescription = ");
+	memset(to, 'x', 4096);
+	to += 4096;
+	/* each character escaped, in quotes */
+	to += sprintf(to, "\nexport_names = \"");
+	for (int i = 0; i < 4096; i++)
+		to += sprintf(to, "\\;");
+	sprintf(to, "\"\nsize = 5\n");
 	said = read_text(&c, text, 0);
-	assert_int_equal(
-	    strlen(STAILQ_FIRST(&c.devices)->conf.description), 128);
+	d = STAILQ_FIRST(&c.devices);
+	assert_int_equal(strlen(d->conf.description), 4096);
+	assert_int_equal(strlen(d->conf.export_names[0]), 4096);
+	assert_int_equal(d->conf.size, 5 << 20);
 	free(said);
 	config_fini(&c);
+	free(text);
 }
 
 static void
@@ -270,7 +284,7 @@ main(void)
 		cmocka_unit_test(reads_sections_in_order),
 		cmocka_unit_test(reports_every_error_with_its_line),
 		cmocka_unit_test(cuts_no_line_in_silence),
-		cmocka_unit_test(takes_the_longest_line_there_is_room_for),
+		cmocka_unit_test(takes_the_longest_texts_there_may_be),
 		cmocka_unit_test(bears_bytes_that_are_no_text),
 		cmocka_unit_test(gives_up_on_a_line_without_end),
 		cmocka_unit_test(says_why_a_file_cannot_be_read),
