@@ -2,12 +2,21 @@
 /*
  * The edge: the only floor with sockets, threads, libev and a clock.
  *
- *	main.c    options, disks, exports, start and stop
- *	loop.c    a thread that plays a CPU: turn() runs the whole pipeline
- *	listen.c  sockets that accept
- *	conn.c    one NBD connection: bytes between a socket and a session
- *	ctlconn.c one connection of the control socket
- *	tracer.c  a trace on its way to files, or to such a connection
+ *	main.c     options, disks, start
+ *	shutdown.c the end
+ *	reload.c   configuration files, read again
+ *	export.c   what NBD sees of the disks, and under which names
+ *	loop.c     a thread that plays a CPU: turn() runs the whole pipeline
+ *	listen.c   sockets that accept
+ *	conn.c     one NBD connection: bytes between a socket and a session
+ *	client.c   who is connected
+ *	ctlconn.c  one connection of the control socket
+ *	tracer.c   a trace on its way to files, or to such a connection
+ *	uri.c      where a device is served
+ *	host.c     what the machine has for us
+ *	systemd.c  sockets from a service manager, and messages to it
+ *	run.c      --run
+ *	pidfile.c  --pidfile
  *
  * The main loop accepts and does handshakes; a connection in transmission
  * belongs to one of the workers.
@@ -23,6 +32,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <time.h>
 
 #include "blk/blk.h"
@@ -41,6 +51,14 @@
 #define MAX_CTL_OUT      (4u << 20) /* bytes of a trace that wait for a client */
 #define TRACE_END_MS     500u       /* at the end clients may still read */
 #define NSEC_PER_USEC    1000u
+#define MAX_ERROR        512u
+#define MAX_URI          512u
+
+enum exit_status {
+	EXIT_OK = 0,
+	EXIT_FAULT = 1,
+	EXIT_USAGE = 2
+};
 
 struct conn;
 struct daemon;
@@ -156,12 +174,17 @@ struct listener {
 	struct daemon *daemon;
 	ev_io io;
 	int fd;
-	bool control;   /* the control socket, not NBD */
-	char path[108]; /* of a UNIX socket; else "" */
-	dev_t dev;      /* what we bound, so that we remove no other */
+	bool control;       /* the control socket, not NBD */
+	sa_family_t family; /* AF_UNIX, AF_INET, AF_INET6 or AF_VSOCK */
+	char path[109];     /* of a UNIX socket; else "" */
+	bool abstract;      /* the path is a name in the abstract space */
+	bool has_file;      /* it is ours to remove, */
+	bool has_directory; /* and its directory, too */
+	dev_t dev;          /* what we bound, so that we remove no other */
 	ino_t ino;
-	char host[64]; /* of a TCP socket, with the port it got */
-	unsigned port;
+	char host[64]; /* of a TCP socket, */
+	unsigned cid;  /* or of vsock; */
+	unsigned port; /* with the port it got */
 };
 
 /*
@@ -173,6 +196,14 @@ int listen_unix(
     struct daemon *d, const char *path, bool control, char *err, size_t errlen);
 int listen_tcp(struct daemon *d, const char *host, unsigned port, char *err,
     size_t errlen);
+/* On a UNIX socket in a new directory that only we may enter. */
+int listen_private(struct daemon *d, char *err, size_t errlen);
+/* cid VSOCK_ANY: at each of ours. */
+int listen_vsock(
+    struct daemon *d, unsigned cid, unsigned port, char *err, size_t errlen);
+/* On a socket that was passed to us, if it is one that listens. */
+int
+listen_passed(struct daemon *d, int fd, bool control, char *err, size_t errlen);
 /* Stop accepting; remove the socket files that are still ours. */
 void listen_close_all(struct daemon *d);
 /* A connection was closed: accepting may go on. */
@@ -218,18 +249,115 @@ void tracer_free(struct tracer *t); /* NULL is fine */
 /* End and free those to files. */
 void tracer_end_files(struct daemon *d);
 
+/* -------------------------------------------------------------- export.c */
+
+struct export_name;
+
+/* Set d->host. */
+void export_init(struct daemon *d);
+void export_fini(struct daemon *d);
+/*
+ * Serve a disk that is on, to who attaches from now on, under all its names.
+ * 0 or -ENOMEM.
+ */
+int export_add(struct daemon *d, struct disk *disk);
+/* A change of a disk has settled: what is offered in handshakes changes. */
+void export_offer_trim(struct daemon *d, const struct disk *disk);
+/* What a client gets who names none; NULL: nothing. */
+const struct nbd_export *export_default(const struct daemon *d);
+
+/* ----------------------------------------------------------------- uri.c */
+
+/* The NBD URI of an export at a listener, in MAX_URI bytes. */
+void
+uri_make(char *out, size_t len, const struct listener *ln, const char *export);
+/* The first listener that is for NBD. */
+const struct listener *uri_listener(const struct daemon *d);
+/* A disk that is on, for who reads the log: its URI, lines to paste. */
+void uri_log(const struct daemon *d, const struct disk *disk);
+void uri_log_all(const struct daemon *d); /* the first few */
+/* All URIs, a line each.  0 or -errno. */
+int uri_print_all(const struct daemon *d, FILE *out);
+
+/* ---------------------------------------------------------------- host.c */
+
+/*
+ * What stores may take when nothing is said: what is free now, less an eighth
+ * of the machine, so that a full device is ENOSPC and no work for the OOM
+ * killer.
+ */
+uint64_t host_memory_limit(void);
+/* One connection a descriptor: take as many as we may have. */
+void host_raise_files(void);
+/*
+ * From d->conf: how many workers there are to be, where they are pinned, how
+ * many cores that is.  0, or -EINVAL with a sentence.
+ */
+int host_choose_cpus(struct daemon *d, char *err, size_t errlen);
+
+/* ------------------------------------------------------------- systemd.c */
+
+struct systemd {
+	char *notify;    /* $NOTIFY_SOCKET; NULL: nobody wants to know */
+	unsigned nr_fds; /* sockets that were passed */
+	bool is_control[DAEMON_MAX_LISTENERS]; /* by socket */
+};
+
+/*
+ * Take what is meant for us out of the environment.  Before anything opens a
+ * file, which could get the number of a socket that was not passed after all.
+ * 0, or -errno with a sentence.
+ */
+int systemd_init(struct systemd *s, char *err, size_t errlen);
+void systemd_fini(struct systemd *s);
+bool systemd_passes_nbd(const struct systemd *s);
+bool systemd_passes_control(const struct systemd *s);
+/* Listen on all that was passed.  0, or -errno with a sentence. */
+int systemd_listen(struct daemon *d, char *err, size_t errlen);
+/* Lines for sd_notify(3): "READY=1\nSTATUS=...". */
+void systemd_notify(const struct systemd *s, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+/* The service is up, and what it serves. */
+void systemd_ready(const struct daemon *d);
+
+/* ----------------------------------------------------------------- run.c */
+
+/* Start the command of --run; when it ends, we do.  0 or -errno. */
+int run_start(struct daemon *d, const char *command);
+bool run_lasts(const struct daemon *d);
+/* Send it a signal, if it lasts. */
+void run_kill(struct daemon *d, int sig);
+
+/* ------------------------------------------------------------- pidfile.c */
+
+/* 0, or -errno with a sentence. */
+int pidfile_write(const char *path, char *err, size_t errlen);
+/* If it is there, and ours. */
+void pidfile_remove(const char *path);
+
+/* ------------------------------------------------------------ shutdown.c */
+
+/* Signals end us from now on. */
+void shutdown_watch(struct daemon *d);
+void shutdown_begin(struct daemon *d);
+/* All traces end. */
+void shutdown_traces(struct daemon *d);
+/* A connection is gone; any thread. */
+void daemon_conn_closed(struct daemon *d);
+
 /* ---------------------------------------------------------------- main.c */
 
 #define MAX_LISTENERS (DAEMON_MAX_LISTENERS + 1) /* and the control's */
 
 struct daemon {
 	struct daemon_conf conf;
+	struct systemd systemd;
 	struct machine *machine;
 	struct page_pool *pages;
-	struct disk **disk;
-	struct nbd_export *export;
+	struct disk **disk;          /* more are added by a reload */
+	struct export_name **exports; /* the same */
 	unsigned nr_disks;
-	unsigned nr_exports; /* disks that are on */
+	unsigned nr_exports; /* names under which disks are served */
 	struct nbd_host host;
 	struct nbd_limits limits;
 	struct ctl ctl;
@@ -237,8 +365,10 @@ struct daemon {
 	struct loop main;
 	struct loop *worker;
 	unsigned nr_workers;
-	unsigned nr_cores;
-	_Atomic unsigned nr_polling; /* loops that poll for a deadline */
+	unsigned nr_cores;             /* for the workers */
+	unsigned pin[DAEMON_MAX_CPUS]; /* worker i runs on pin[i % nr_pins] */
+	unsigned nr_pins;              /* 0: where the kernel likes */
+	_Atomic unsigned nr_polling;   /* loops that poll for a deadline */
 
 	struct listener listener[MAX_LISTENERS];
 	unsigned nr_listeners;
@@ -258,15 +388,15 @@ struct daemon {
 	ev_async conn_closed;
 	ev_timer grace, too_late; /* of a shutdown */
 	ev_timer settle;          /* while a disk's change is under way */
-	ev_child command;         /* --run */
+	bool has_pidfile;
+	ev_child command;       /* --run */
+	bool command_has_group; /* a process group of its own */
 };
 
 /* The worker with the fewest connections. */
 struct loop *daemon_least_loaded(struct daemon *d);
 /* May a client cause one line more in the log?  A few a second.  Any thread. */
 bool daemon_may_log(struct daemon *d);
-/* A connection is gone; any thread. */
-void daemon_conn_closed(struct daemon *d);
 /* A disk_set() is under way: see to it that it settles.  Main thread. */
 void daemon_settle(struct daemon *d);
 

@@ -2,25 +2,31 @@
 /*
  * Sockets that accept.  A UNIX socket leaves a file: a stale one (nobody
  * answers) is replaced, a live one never; on exit only the file that we made
- * is removed.
+ * is removed, and a private socket's directory with it.  Sockets that a service
+ * manager has passed were bound by it: their files are its own.
  */
 #include "daemon.h"
 
 #include <libgen.h>
+#include <linux/vm_sockets.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"
 
-#define BACKLOG 1024
+#define BACKLOG      1024
+#define PRIVATE_NAME "socket" /* in the directory of a private one */
 
 static void
 pause_all(struct daemon *d, bool control_too)
@@ -114,12 +120,69 @@ on_connection(struct ev_loop *ev, ev_io *w, int revents)
 	}
 }
 
+/* Ours among the hosts of vsock; where there is no telling, the loopback's. */
+static unsigned
+local_cid(void)
+{
+	int fd = open("/dev/vsock", O_RDONLY | O_CLOEXEC);
+	unsigned cid = VMADDR_CID_LOCAL;
+
+	if (fd < 0)
+		return cid;
+	if (ioctl(fd, IOCTL_VM_SOCKETS_GET_LOCAL_CID, &cid) != 0 ||
+	    cid == VMADDR_CID_ANY)
+		cid = VMADDR_CID_LOCAL;
+	close(fd);
+	return cid;
+}
+
+/* Where it is, as the kernel says: the port that it chose, when we let it. */
+static void
+locate(struct listener *ln)
+{
+	union {
+		struct sockaddr any;
+		struct sockaddr_in in;
+		struct sockaddr_in6 in6;
+		struct sockaddr_un un;
+		struct sockaddr_vm vm;
+	} sa = { 0 };
+	socklen_t len = sizeof(sa);
+	const char *path = sa.un.sun_path;
+	size_t path_len;
+
+	if (getsockname(ln->fd, &sa.any, &len) != 0)
+		return;
+	ln->family = sa.any.sa_family;
+	switch (ln->family) {
+	case AF_UNIX:
+		path_len = len - offsetof(struct sockaddr_un, sun_path);
+		ln->abstract = path_len > 0 && *path == '\0';
+		path_len -= ln->abstract;
+		memcpy(ln->path, path + ln->abstract,
+		    path_len < sizeof(ln->path) ? path_len
+						: sizeof(ln->path) - 1);
+		return;
+	case AF_VSOCK:
+		ln->cid = sa.vm.svm_cid;
+		if (ln->cid == VMADDR_CID_ANY)
+			ln->cid = local_cid();
+		ln->port = sa.vm.svm_port;
+		return;
+	case AF_INET: ln->port = ntohs(sa.in.sin_port); break;
+	case AF_INET6: ln->port = ntohs(sa.in6.sin6_port); break;
+	}
+	getnameinfo(
+	    &sa.any, len, ln->host, sizeof(ln->host), NULL, 0, NI_NUMERICHOST);
+}
+
 static struct listener *
 listener_add(struct daemon *d, int fd)
 {
 	struct listener *ln = &d->listener[d->nr_listeners++];
 
 	*ln = (struct listener){ .daemon = d, .fd = fd };
+	locate(ln);
 	ev_io_init(&ln->io, on_connection, fd, EV_READ);
 	ln->io.data = ln;
 	ev_io_start(d->main.ev, &ln->io);
@@ -235,7 +298,7 @@ listen_unix(
 	}
 	ln = listener_add(d, fd);
 	ln->control = control;
-	snprintf(ln->path, sizeof(ln->path), "%s", path);
+	ln->has_file = true;
 	ln->dev = st.st_dev;
 	ln->ino = st.st_ino;
 	return 0;
@@ -246,27 +309,101 @@ fail:
 	return res;
 }
 
-/* The port that the kernel chose, when we asked for any. */
-static unsigned
-bound_port(int fd)
+int
+listen_private(struct daemon *d, char *err, size_t errlen)
 {
-	union {
-		struct sockaddr any;
-		struct sockaddr_in in;
-		struct sockaddr_in6 in6;
-	} sa = { 0 };
-	socklen_t len = sizeof(sa);
+	const char *tmp = getenv("TMPDIR");
+	char dir[sizeof(((struct sockaddr_un *)0)->sun_path)];
+	char path[sizeof(dir) + sizeof(PRIVATE_NAME)];
+	int res;
 
-	if (getsockname(fd, &sa.any, &len) != 0)
-		return 0;
-	return ntohs(
-	    sa.any.sa_family == AF_INET6 ? sa.in6.sin6_port : sa.in.sin_port);
+	if (tmp == NULL || *tmp != '/')
+		tmp = "/tmp";
+	if (snprintf(dir, sizeof(dir), "%s/nullbd-XXXXXX", tmp) >=
+	    (int)sizeof(dir))
+		return refuse(err, errlen, -ENAMETOOLONG,
+		    "$TMPDIR: too long for the path of a socket");
+	if (mkdtemp(dir) == NULL) /* 0700 */
+		return refuse(err, errlen, -errno,
+		    "a directory for a private socket: %s: %s", dir,
+		    strerror(errno));
+	snprintf(path, sizeof(path), "%s/%s", dir, PRIVATE_NAME);
+	res = listen_unix(d, path, false, err, errlen);
+	if (res != 0)
+		rmdir(dir);
+	else
+		d->listener[d->nr_listeners - 1].has_directory = true;
+	return res;
+}
+
+int
+listen_vsock(
+    struct daemon *d, unsigned cid, unsigned port, char *err, size_t errlen)
+{
+	struct sockaddr_vm vm = {
+		.svm_family = AF_VSOCK,
+		.svm_cid = cid, /* VSOCK_ANY is VMADDR_CID_ANY */
+		.svm_port = port != 0 ? port : VMADDR_PORT_ANY,
+	};
+	int fd = -1, res = -ENOSPC;
+
+	if (d->nr_listeners == MAX_LISTENERS)
+		goto fail;
+	fd = socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&vm, sizeof(vm)) != 0 ||
+	    listen(fd, BACKLOG) != 0) {
+		res = -errno;
+		goto fail;
+	}
+	listener_add(d, fd);
+	return 0;
+fail:
+	if (fd >= 0)
+		close(fd);
+	return refuse(err, errlen, res, "vsock, port %u: %s", port,
+	    res == -ENOSPC ? "too many listeners" : strerror(-res));
+}
+
+/* What is wrong with a descriptor that should be a socket which listens. */
+static const char *
+passed_error(int fd)
+{
+	int type = 0, listens = 0, family = 0;
+	socklen_t len = sizeof(int);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) != 0)
+		return errno == ENOTSOCK ? "not a socket" : strerror(errno);
+	if (type != SOCK_STREAM)
+		return "not a stream socket";
+	len = sizeof(int);
+	getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &len);
+	if (family != AF_UNIX && family != AF_INET && family != AF_INET6 &&
+	    family != AF_VSOCK)
+		return "neither UNIX, nor TCP, nor vsock";
+	len = sizeof(int);
+	getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len);
+	return listens ? NULL : "a socket that does not listen";
+}
+
+int
+listen_passed(struct daemon *d, int fd, bool control, char *err, size_t errlen)
+{
+	const char *wrong = passed_error(fd);
+
+	if (wrong == NULL && d->nr_listeners == MAX_LISTENERS)
+		wrong = "too many listeners";
+	if (wrong != NULL)
+		return refuse(err, errlen, -EINVAL,
+		    "LISTEN_FDS: descriptor %d: %s; allowed: stream sockets "
+		    "that listen",
+		    fd, wrong);
+	listener_add(d, fd)->control = control;
+	return 0;
 }
 
 static int
 listen_addr(struct daemon *d, const struct addrinfo *ai)
 {
-	struct listener *ln;
 	int fd, one = 1, res;
 
 	if (d->nr_listeners == MAX_LISTENERS)
@@ -284,10 +421,7 @@ listen_addr(struct daemon *d, const struct addrinfo *ai)
 		close(fd);
 		return res;
 	}
-	ln = listener_add(d, fd);
-	ln->port = bound_port(fd);
-	getnameinfo(ai->ai_addr, ai->ai_addrlen, ln->host, sizeof(ln->host),
-	    NULL, 0, NI_NUMERICHOST);
+	listener_add(d, fd);
 	return 0;
 }
 
@@ -331,21 +465,29 @@ listen_tcp(
 	return res;
 }
 
+/* A file that another server has put there is not ours. */
+static void
+remove_file(struct listener *ln)
+{
+	struct stat st;
+
+	if (!ln->has_file || stat(ln->path, &st) != 0 || st.st_dev != ln->dev ||
+	    st.st_ino != ln->ino)
+		return;
+	unlink(ln->path);
+	if (ln->has_directory)
+		rmdir(dirname(ln->path));
+}
+
 void
 listen_close_all(struct daemon *d)
 {
-	struct stat st;
 	unsigned i;
 
 	for (i = 0; i < d->nr_listeners; i++) {
-		struct listener *ln = &d->listener[i];
-
-		ev_io_stop(d->main.ev, &ln->io);
-		/* a file that another server has put there is not ours */
-		if (ln->path[0] != '\0' && stat(ln->path, &st) == 0 &&
-		    st.st_dev == ln->dev && st.st_ino == ln->ino)
-			unlink(ln->path);
-		close(ln->fd);
+		ev_io_stop(d->main.ev, &d->listener[i].io);
+		remove_file(&d->listener[i]);
+		close(d->listener[i].fd);
 	}
 	d->nr_listeners = 0;
 }

@@ -408,7 +408,22 @@ loop_thread(void *arg)
 int
 loop_start(struct loop *l)
 {
-	return -pthread_create(&l->thread, NULL, loop_thread, l);
+	const struct daemon *d = l->daemon;
+	pthread_attr_t attr;
+	cpu_set_t set;
+	int err = pthread_attr_init(&attr);
+
+	if (err != 0)
+		return -err;
+	if (d->nr_pins > 0) {
+		CPU_ZERO(&set);
+		CPU_SET(d->pin[l->cpu->id % d->nr_pins], &set);
+		err = pthread_attr_setaffinity_np(&attr, sizeof(set), &set);
+	}
+	if (err == 0)
+		err = pthread_create(&l->thread, &attr, loop_thread, l);
+	pthread_attr_destroy(&attr);
+	return -err;
 }
 
 void

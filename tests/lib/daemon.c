@@ -101,6 +101,8 @@ daemon_exec(struct daemon *d, const char *const args[])
 	dup2(log, 2);
 	for (int fd = 3; fd < 1024; fd++)
 		close(fd);
+	if (d->before)
+		d->before(d);
 	execv(argv[0], (char *const *)(uintptr_t)argv);
 	dprintf(2, "cannot run %s: %s\n", argv[0], strerror(errno));
 	_exit(127);

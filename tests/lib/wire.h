@@ -167,6 +167,9 @@ struct daemon {
 	char sock[96];    /* -U, if daemon_start() or the test says so */
 	char control[96]; /* --control, likewise */
 	char log[96];     /* stdout and stderr */
+	/* Called in the new process before it becomes the daemon, when all its
+	 * files but the standard ones are closed. */
+	void (*before)(struct daemon *d);
 	struct daemon *next;
 };
 

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What NBD sees of the disks: an export each, under the name of the disk and
+ * those of its export_names.  Sessions keep pointers to exports: once made they
+ * stay where they are.  All of it is the main loop's.
+ */
+#include "daemon.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A name in the list of exports; several may lead to the same export. */
+struct export_name {
+	struct nbd_export listed;        /* under this name */
+	const struct nbd_export *export; /* of the disk; the name it bears is */
+};                                       /* the canonical one (N64) */
+
+/*
+ * base:allocation: what the store holds, by the block.  A disk without memory
+ * holds nothing: all that was written there reads as zeros.
+ */
+static uint32_t
+allocation(const struct nbd_export *e, struct cpu *cpu, uint64_t pos,
+    uint64_t *len, unsigned *steps)
+{
+	struct disk *d = e->driver;
+
+	if (d->store == NULL) {
+		(*steps)--;
+		return NBD_STATE_HOLE | NBD_STATE_ZERO;
+	}
+	return store_extent(d->store, cpu, pos, len, steps)
+		   ? 0
+		   : NBD_STATE_HOLE | NBD_STATE_ZERO;
+}
+
+static const struct nbd_context contexts[] = {
+	{ "base:allocation", allocation },
+	{},
+};
+
+static void
+fill(struct nbd_export *e, struct disk *d, const char *name)
+{
+	const struct limits *lim = &d->queue->limits;
+	uint32_t pref = lim->physical_block_size;
+
+	*e = (struct nbd_export){
+		.name = name,
+		.description = d->conf.description,
+		.queue = d->queue,
+		.size = disk_size(d),
+		.read_only = d->conf.ro,
+		.rotational = lim->rotational,
+		.can_trim = lim->max_discard_sectors > 0,
+		.can_zero = lim->max_write_zeroes_sectors > 0,
+		.min_block = lim->logical_block_size,
+		.pref_block = pref > PAGE_SIZE ? pref : PAGE_SIZE,
+		.page_order = d->conf.page_order,
+		.plug_nsec = d->conf.plug_nsec,
+		.contexts = contexts,
+		.driver = d,
+	};
+	/* a read of a disk without memory moves its bytes, as it would there */
+	if (d->store != NULL) {
+		e->zeros = store_zeros();
+		e->zeros_size = STORE_ZEROS_SIZE;
+	}
+}
+
+/* The first one that is added of a disk is `canonical`. */
+static struct export_name *
+add(struct daemon *d, struct disk *disk, const char *name,
+    const struct export_name *canonical)
+{
+	struct export_name **more, *n = calloc(1, sizeof(*n));
+
+	more = reallocarray(d->exports, d->nr_exports + 1, sizeof(*more));
+	if (more != NULL)
+		d->exports = more;
+	if (n == NULL || more == NULL) {
+		free(n);
+		return NULL;
+	}
+	fill(&n->listed, disk, name);
+	n->export = canonical != NULL ? &canonical->listed : &n->listed;
+	d->exports[d->nr_exports++] = n;
+	return n;
+}
+
+int
+export_add(struct daemon *d, struct disk *disk)
+{
+	char **name = disk->conf.export_names;
+	unsigned before = d->nr_exports;
+	struct export_name *first = add(d, disk, disk->name, NULL);
+	bool added = first != NULL;
+
+	for (; added && name != NULL && *name != NULL; name++)
+		added = add(d, disk, *name, first) != NULL;
+	if (added)
+		return 0;
+	while (d->nr_exports > before)
+		free(d->exports[--d->nr_exports]);
+	return -ENOMEM;
+}
+
+void
+export_offer_trim(struct daemon *d, const struct disk *disk)
+{
+	for (unsigned i = 0; i < d->nr_exports; i++)
+		if (d->exports[i]->listed.queue == disk->queue)
+			d->exports[i]->listed.can_trim =
+			    disk->queue->limits.max_discard_sectors > 0;
+}
+
+static const struct nbd_export *
+find(const struct daemon *d, const char *name)
+{
+	for (unsigned i = 0; i < d->nr_exports; i++)
+		if (strcmp(d->exports[i]->listed.name, name) == 0)
+			return d->exports[i]->export;
+	return NULL;
+}
+
+const struct nbd_export *
+export_default(const struct daemon *d)
+{
+	const char *name = d->conf.default_export;
+
+	if (name == NULL)
+		return d->nr_exports > 0 ? d->exports[0]->export : NULL;
+	return strcmp(name, DAEMON_NO_DEFAULT) != 0 ? find(d, name) : NULL;
+}
+
+static const struct nbd_export *
+lookup(void *arg, const char *name)
+{
+	return name[0] != '\0' ? find(arg, name) : export_default(arg);
+}
+
+static const struct nbd_export *
+list(void *arg, unsigned i)
+{
+	struct daemon *d = arg;
+
+	return i < d->nr_exports ? &d->exports[i]->listed : NULL;
+}
+
+void
+export_init(struct daemon *d)
+{
+	d->host = (struct nbd_host){ lookup, list, d, &d->limits };
+}
+
+void
+export_fini(struct daemon *d)
+{
+	while (d->nr_exports > 0)
+		free(d->exports[--d->nr_exports]);
+	free(d->exports);
+}

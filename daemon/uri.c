@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Where a device is served, in the words of clients: NBD URIs (N182), and lines
+ * to paste.
+ */
+#include "daemon.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+
+#define DEVICES_LOGGED 4u /* the first few get lines to paste */
+
+/* Percent-encode what a URI, or a shell, would take for its own. */
+static void
+encode(char *out, size_t len, const char *text, const char *also)
+{
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyz"
+				    "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				    "0123456789-._~";
+	char *end = out + len - 1;
+
+	for (; *text != '\0' && end - out >= 3; text++) {
+		if (strchr(plain, *text) != NULL || strchr(also, *text) != NULL)
+			*out++ = *text;
+		else
+			out += sprintf(out, "%%%02X", (unsigned char)*text);
+	}
+	*out = '\0';
+}
+
+void
+uri_make(char *out, size_t len, const struct listener *ln, const char *export)
+{
+	bool v6 = strchr(ln->host, ':') != NULL;
+	char name[3 * DISK_NAME_LEN], path[3 * sizeof(ln->path)];
+
+	encode(name, sizeof(name), export, "");
+	encode(path, sizeof(path), ln->path, "/");
+	switch (ln->family) {
+	case AF_UNIX:
+		snprintf(out, len, "nbd+unix:///%s?socket=%s%s", name,
+		    ln->abstract ? "%00" : "", path);
+		return;
+	case AF_VSOCK:
+		snprintf(
+		    out, len, "nbd+vsock://%u:%u/%s", ln->cid, ln->port, name);
+		return;
+	default:
+		snprintf(out, len, "nbd://%s%s%s:%u/%s", v6 ? "[" : "",
+		    ln->host, v6 ? "]" : "", ln->port, name);
+	}
+}
+
+/* There is always one: main sees to it. */
+const struct listener *
+uri_listener(const struct daemon *d)
+{
+	const struct listener *ln = d->listener;
+
+	while (ln->control)
+		ln++;
+	assert(ln < d->listener + d->nr_listeners);
+	return ln;
+}
+
+void
+uri_log(const struct daemon *d, const struct disk *disk)
+{
+	const struct listener *ln = uri_listener(d);
+	char uri[MAX_URI];
+
+	uri_make(uri, sizeof(uri), ln, disk->name);
+	log_info("%s: %s", disk->name, uri);
+	if (ln->family == AF_UNIX && !ln->abstract)
+		log_info("  nbd-client -unix '%s' -N '%s' /dev/nbd0", ln->path,
+		    disk->name);
+	if (ln->family == AF_INET || ln->family == AF_INET6)
+		log_info("  nbd-client %s %u -N '%s' /dev/nbd0", ln->host,
+		    ln->port, disk->name);
+	log_info("  fio --name=%s --ioengine=nbd --uri='%s' --rw=randrw "
+		 "--iodepth=32 --time_based --runtime=10",
+	    disk->name, uri);
+}
+
+void
+uri_log_all(const struct daemon *d)
+{
+	unsigned i, nr = 0;
+
+	for (i = 0; i < d->nr_disks; i++) {
+		if (d->disk[i]->queue == NULL)
+			continue;
+		if (nr++ < DEVICES_LOGGED)
+			uri_log(d, d->disk[i]);
+	}
+	if (nr > DEVICES_LOGGED)
+		log_info("and more: %u devices in all", nr);
+}
+
+/* Of the devices each, at the listeners each. */
+int
+uri_print_all(const struct daemon *d, FILE *out)
+{
+	const struct listener *ln;
+	char uri[MAX_URI];
+	unsigned i;
+
+	for (i = 0; i < d->nr_disks; i++)
+		for (ln = d->listener; ln < d->listener + d->nr_listeners; ln++)
+			if (d->disk[i]->queue != NULL && !ln->control) {
+				uri_make(
+				    uri, sizeof(uri), ln, d->disk[i]->name);
+				fprintf(out, "%s\n", uri);
+			}
+	return fflush(out) == 0 ? 0 : -errno;
+}
