@@ -6,6 +6,7 @@
 #include "daemon.h"
 
 #include <arpa/inet.h>
+#include <linux/vm_sockets.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/uio.h>
@@ -96,6 +97,7 @@ peer_name(char *out, size_t len, const struct sockaddr *sa)
 	char addr[INET6_ADDRSTRLEN] = "?";
 	const struct sockaddr_in6 *in6 = (const void *)sa;
 	const struct sockaddr_in *in = (const void *)sa;
+	const struct sockaddr_vm *vm = (const void *)sa;
 
 	switch (sa->sa_family) {
 	case AF_INET:
@@ -105,6 +107,9 @@ peer_name(char *out, size_t len, const struct sockaddr *sa)
 	case AF_INET6:
 		inet_ntop(AF_INET6, &in6->sin6_addr, addr, sizeof(addr));
 		snprintf(out, len, "[%s]:%u", addr, ntohs(in6->sin6_port));
+		break;
+	case AF_VSOCK:
+		snprintf(out, len, "vsock:%u:%u", vm->svm_cid, vm->svm_port);
 		break;
 	default: snprintf(out, len, "unix"); break;
 	}
@@ -174,8 +179,9 @@ conn_new(struct loop *main_loop, int fd, const struct sockaddr *peer)
 	c->fd = fd;
 	c->id = new_id(d);
 	c->next = NBD_NEVER;
+	c->family = peer->sa_family;
 	peer_name(c->peer, sizeof(c->peer), peer);
-	if (peer->sa_family != AF_UNIX) {
+	if (c->family == AF_INET || c->family == AF_INET6) {
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 		/* N10; and a peer that is gone gives its place back */
 		setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
@@ -188,6 +194,7 @@ conn_new(struct loop *main_loop, int fd, const struct sockaddr *peer)
 	atomic_fetch_add(&d->nr_conns, 1);
 	atomic_fetch_add(&main_loop->nr_conns, 1);
 	TAILQ_INSERT_TAIL(&main_loop->conns, c, link);
+	client_add(c);
 	start_watchers(c);
 	ev_timer_init(&c->handshake, on_handshake_late,
 	    (double)d->conf.handshake_seconds, 0.);
@@ -211,6 +218,7 @@ conn_free(struct conn *c)
 	struct daemon *d = l->daemon;
 
 	log_debug("conn %u: closed", c->id);
+	client_remove(c);
 	unmark_all(c);
 	stop_watchers(c);
 	TAILQ_REMOVE(&l->conns, c, link);
@@ -234,6 +242,7 @@ hand_over(struct conn *c)
 	TAILQ_REMOVE(&l->conns, c, link);
 	atomic_fetch_sub(&l->nr_conns, 1);
 	atomic_fetch_add(&to->nr_conns, 1);
+	client_moves(c, to);
 	loop_post(to, c);
 }
 
@@ -372,6 +381,7 @@ conn_finish(struct conn *c)
 		conn_free(c);
 		return;
 	}
+	client_publish(c);
 	if (c->broken)
 		return; /* until the last bio has ended */
 	if (c->loop->cpu == NULL && nbd_in_transmission(c->session)) {
@@ -407,4 +417,13 @@ conn_abort(struct conn *c, uint64_t now)
 	c->broken = true;
 	stop_watchers(c);
 	nbd_abort(c->session, now);
+}
+
+void
+conn_kick(struct conn *c, uint64_t now)
+{
+	if (!atomic_load(&c->kicked) || c->broken)
+		return;
+	shutdown(c->fd, SHUT_RDWR); /* the last bio may take its time */
+	conn_abort(c, now);
 }

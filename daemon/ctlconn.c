@@ -192,6 +192,24 @@ ctlconn_settled(
 	}
 }
 
+/* ---- clients */
+
+int
+ctlconn_clients(void *from, struct client **out)
+{
+	struct ctlconn *c = from;
+
+	return client_list(c->daemon, out);
+}
+
+int
+ctlconn_kick(void *from, uint64_t id)
+{
+	struct ctlconn *c = from;
+
+	return client_kick(c->daemon, id);
+}
+
 /* ---- traces */
 
 int

@@ -85,6 +85,7 @@ enum loop_order {
 	LOOP_EXPIRE = 4,   /* what has not ended by now ends with ESHUTDOWN */
 	LOOP_STOP = 8,     /* leave loop_run() */
 	LOOP_RETRY = 16,   /* a queue is being frozen: close plugs */
+	LOOP_KICK = 32,    /* hang up on those that are to be kicked */
 };
 
 /* A thread with a libev loop.  The main loop is one without a cpu. */
@@ -141,7 +142,8 @@ struct conn {
 	struct nbd_session *session;
 	int fd;
 	unsigned id; /* for the log and traces; not 0 */
-	char peer[64];
+	sa_family_t family;
+	char peer[CLIENT_PEER];
 	ev_io rd, wr;
 	ev_timer handshake;     /* on the main loop only */
 	unsigned on;            /* enum conn_on: the lists it is on */
@@ -149,6 +151,16 @@ struct conn {
 	uint64_t next;          /* nbd_next() */
 	TAILQ_ENTRY(conn) link; /* in loop->conns or an inbox */
 	TAILQ_ENTRY(conn) readable, stalled, dirty;
+
+	/* For client.c; but for the atomics the main loop's own. */
+	TAILQ_ENTRY(conn) client; /* in daemon->clients */
+	struct loop *home;        /* whose it is, or is about to be */
+	const struct nbd_export *export;
+	unsigned features; /* enum nbd_feature */
+	uint64_t since_ns;
+	int64_t pid, uid;
+	_Atomic unsigned nr_requests; /* after its last turn */
+	atomic_bool kicked;           /* its loop is to hang up */
 };
 
 /* Take over an accepted socket.  On failure it is closed. */
@@ -167,6 +179,22 @@ void conn_shutdown(struct conn *c);
 void conn_expire(struct conn *c, uint64_t now);
 /* Whatever is in flight: hang up. */
 void conn_abort(struct conn *c, uint64_t now);
+/* The same, if it is to be kicked; and the client sees it at once. */
+void conn_kick(struct conn *c, uint64_t now);
+
+/* -------------------------------------------------------------- client.c */
+
+/* A connection has come, on the main loop; is gone, on any. */
+void client_add(struct conn *c);
+void client_remove(struct conn *c);
+/* The main loop is about to hand it over. */
+void client_moves(struct conn *c, struct loop *to);
+/* What its loop tells others. */
+void client_publish(struct conn *c);
+/* All of them, an array to be freed: how many, or -ENOMEM.  Main loop. */
+int client_list(struct daemon *d, struct client **out);
+/* 0 or -ENOENT.  Main loop. */
+int client_kick(struct daemon *d, uint64_t id);
 
 /* -------------------------------------------------------------- listen.c */
 
@@ -219,6 +247,8 @@ void ctlconn_end_traces(struct daemon *d);
 /* for daemon->ctl */
 int ctlconn_trace(void *from, struct disk *disk);
 void ctlconn_settle(void *from, struct disk *disk);
+int ctlconn_clients(void *from, struct client **out);
+int ctlconn_kick(void *from, uint64_t id);
 /* The change of a disk has settled: who asked for it is answered. */
 void ctlconn_settled(
     struct daemon *d, const struct disk *disk, int error, const char *text);
@@ -376,6 +406,8 @@ struct daemon {
 	ev_timer accept_again;
 	_Atomic unsigned nr_conns;
 	unsigned next_conn_id;
+	pthread_mutex_t clients_lock;
+	struct conn_list clients; /* of all loops */
 	struct ctlconn_list ctlconns;
 	unsigned nr_ctlconns;
 	struct tracer_list tracers;

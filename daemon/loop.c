@@ -175,6 +175,16 @@ retry_conns(struct loop *l)
 }
 
 static void
+kick_conns(struct loop *l, uint64_t now)
+{
+	struct conn *c;
+
+	atomic_fetch_and(&l->orders, ~(unsigned)LOOP_KICK);
+	TAILQ_FOREACH(c, &l->conns, link)
+		conn_kick(c, now);
+}
+
+static void
 read_all(struct loop *l, uint64_t now)
 {
 	struct conn *c;
@@ -252,6 +262,8 @@ turn(struct loop *l, unsigned orders)
 		obey(l, orders, now);
 	if (orders & LOOP_RETRY)
 		retry_conns(l);
+	if (orders & LOOP_KICK)
+		kick_conns(l, now);
 	read_all(l, now);
 	for (i = 0; i < MAX_RETRIES; i++) {
 		l->again = false;

@@ -230,8 +230,14 @@ make_disks(struct daemon *d, struct config *c)
 		if (export_add(d, disk) != 0)
 			log_fatal("%s: out of memory", dev->name);
 	}
-	d->ctl =
-	    (struct ctl){ d->disk, d->nr_disks, ctlconn_trace, ctlconn_settle };
+	d->ctl = (struct ctl){
+		.disks = d->disk,
+		.nr_disks = d->nr_disks,
+		.trace = ctlconn_trace,
+		.settle = ctlconn_settle,
+		.clients = ctlconn_clients,
+		.kick = ctlconn_kick,
+	};
 }
 
 /* ------------------------------------------------------------- its parts */
@@ -438,6 +444,7 @@ tear_down(struct daemon *d)
 	loop_fini(&d->main);
 	page_pool_free(d->pages);
 	machine_free(d->machine);
+	pthread_mutex_destroy(&d->clients_lock);
 	systemd_fini(&d->systemd);
 	if (d->has_pidfile)
 		pidfile_remove(d->conf.pidfile);
@@ -533,6 +540,8 @@ main(int argc, char **argv)
 		log_fatal("%s", err);
 	TAILQ_INIT(&d.ctlconns);
 	TAILQ_INIT(&d.tracers);
+	TAILQ_INIT(&d.clients);
+	pthread_mutex_init(&d.clients_lock, NULL);
 	if (config_init(&c) != 0)
 		log_fatal("out of memory");
 	parse_options(&c, &o, argc, argv);

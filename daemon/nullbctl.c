@@ -117,17 +117,14 @@ read_answer(void)
 	return answer;
 }
 
-/* Ask; does not return when the daemon refuses. */
+/* Ask; does not return when the daemon refuses.  The request is given up. */
 static json_t *
-ask_to_set(const char *command, const char *name, const char *attribute,
-    const char *value)
+ask_with(const char *command, json_t *request)
 {
-	json_t *request, *answer;
 	const char *error = "no reason given";
+	json_t *answer;
 	char *line;
 
-	request = json_pack("{s:s, s:s*, s:s*, s:s*}", "command", command,
-	    "name", name, "attribute", attribute, "value", value);
 	line = request != NULL ? json_dumps(request, JSON_COMPACT) : NULL;
 	if (line == NULL)
 		die("%s: not UTF-8, or out of memory", command);
@@ -143,6 +140,15 @@ ask_to_set(const char *command, const char *name, const char *attribute,
 		die("%s", error);
 	}
 	return answer;
+}
+
+static json_t *
+ask_to_set(const char *command, const char *name, const char *attribute,
+    const char *value)
+{
+	return ask_with(
+	    command, json_pack("{s:s, s:s*, s:s*, s:s*}", "command", command,
+			 "name", name, "attribute", attribute, "value", value));
 }
 
 static json_t *
@@ -282,6 +288,30 @@ static void
 run_queue(const struct args *args)
 {
 	show("queue", args->argv[0], queueinfo_print);
+}
+
+static void
+run_clients(const struct args *args)
+{
+	(void)args;
+	show("clients", NULL, clients_print);
+}
+
+static void
+run_kick(const struct args *args)
+{
+	uint64_t id;
+
+	if (uint_parse(args->argv[0], NULL, &id) != 0 || id == 0 ||
+	    id > UINT32_MAX) {
+		fprintf(stderr,
+		    "nullbctl: kick: \"%.60s\": an ID is a number, "
+		    "as clients shows it\n",
+		    args->argv[0]);
+		exit(EXIT_USAGE);
+	}
+	json_decref(ask_with("kick",
+	    json_pack("{s:s, s:I}", "command", "kick", "id", (json_int_t)id)));
 }
 
 static void
@@ -616,6 +646,8 @@ static const struct command {
 	{ "trace", "NAME [-o FILE] [-w SECONDS]",
 	    "trace to FILE.blktrace.N, for blkparse; - is standard output", 1,
 	    1, run_trace, "ow" },
+	{ "clients", "", "who is connected", 0, 0, run_clients, "" },
+	{ "kick", "ID", "hang up on one of them", 1, 1, run_kick, "" },
 	{ "help", "[ATTRIBUTE]", "what the attributes are; asks no daemon", 0,
 	    1, run_help, "" },
 	{},

@@ -22,6 +22,7 @@ struct call {
 	const char *name;      /* of a device; NULL: none given */
 	const char *attribute; /* NULL: none given */
 	const char *value;     /* the same */
+	json_int_t id;         /* of a client; 0: none given */
 };
 
 /* ---- answers */
@@ -384,6 +385,35 @@ run_trace(struct call *call, struct disk *d)
 	    "{s:b, s:i}", "ok", 1, "cpus", (int)d->queue->machine->nr_cpus);
 }
 
+static json_t *
+run_clients(struct call *call)
+{
+	struct client *list = NULL;
+	json_t *answer;
+	int nr = 0;
+
+	if (call->ctl->clients != NULL)
+		nr = call->ctl->clients(call->from, &list);
+	if (nr < 0)
+		return fail(-nr, "clients: no memory");
+	answer = json_pack("{s:b, s:o}", "ok", 1, "clients",
+	    clients_pack(list, (unsigned)nr, call->now));
+	free(list);
+	return answer;
+}
+
+static json_t *
+run_kick(struct call *call)
+{
+	if (call->id <= 0)
+		return fail(EINVAL, "kick: whom? \"id\" is missing");
+	if (call->ctl->kick == NULL ||
+	    call->ctl->kick(call->from, (uint64_t)call->id) != 0)
+		return fail(
+		    ENOENT, "kick: %lld: no such client", (long long)call->id);
+	return json_pack("{s:b}", "ok", 1);
+}
+
 static const struct command {
 	const char *name;
 	json_t *(*run)(struct call *call);
@@ -400,6 +430,8 @@ static const struct command {
 	{ "iostat", .run = run_iostat },
 	{ "diskstats", .run = run_diskstats },
 	{ "trace", .run_on = run_trace },
+	{ "clients", .run = run_clients },
+	{ "kick", .run = run_kick },
 	{},
 };
 
@@ -447,6 +479,18 @@ string_of(json_t *request, const char *member, const char **bad)
 	return json_string_value(value);
 }
 
+/* The same of a number from 1 on; absent, it is 0. */
+static json_int_t
+id_of(json_t *request, const char **bad)
+{
+	json_t *value = json_object_get(request, "id");
+
+	if (value != NULL &&
+	    (!json_is_integer(value) || json_integer_value(value) <= 0))
+		*bad = "id";
+	return json_integer_value(value);
+}
+
 static json_t *
 answer_object(const struct ctl *ctl, void *from, json_t *request, uint64_t now)
 {
@@ -463,6 +507,9 @@ answer_object(const struct ctl *ctl, void *from, json_t *request, uint64_t now)
 
 	if (bad != NULL)
 		return fail(EINVAL, "%s: not a string", bad);
+	call.id = id_of(request, &bad);
+	if (bad != NULL)
+		return fail(EINVAL, "id: allowed: a number from 1 on");
 	if (call.command == NULL)
 		return fail(EINVAL, "a request without \"command\"");
 	return dispatch(&call);

@@ -323,6 +323,30 @@ void iolog_free(struct iolog *log);
 void iolog_where(
     const struct iolog *log, const struct iolog_io *io, char *out, size_t len);
 
+/* ------------------------------------------------------------- clients.c */
+
+#define CLIENT_NOBODY   (-1)
+#define CLIENT_PEER     64u
+#define CLIENT_FEATURES 16u
+
+/* Who is connected for NBD. */
+struct client {
+	unsigned id;
+	char peer[CLIENT_PEER]; /* an address, or "unix" */
+	int64_t pid, uid;       /* of who has connected; or CLIENT_NOBODY */
+	const char *export;     /* NULL: none was chosen yet */
+	int loop;               /* CLIENT_NOBODY: the main loop */
+	const char *phase;      /* handshake, transmission, closing */
+	unsigned nr_requests;   /* not answered */
+	uint64_t since_ns;      /* when it came */
+	const char *feature[CLIENT_FEATURES]; /* NULL after the last */
+};
+
+/* NULL when out of memory. */
+struct json_t *clients_pack(const struct client *c, unsigned nr, uint64_t now);
+/* The same as a table; 0, or -EINVAL when it is something else. */
+int clients_print(struct json_t *json, FILE *out);
+
 /* ------------------------------------------------------------- control.c */
 
 #define CTL_MAX_LINE 65536u /* bytes of a request, with its newline */
@@ -342,6 +366,13 @@ struct ctl {
 	 * ctl_settled()'s.  NULL: nobody can.
 	 */
 	void (*settle)(void *from, struct disk *d);
+	/*
+	 * All clients, as an array to be freed: how many, or -ENOMEM.  NULL:
+	 * there are none to be known.
+	 */
+	int (*clients)(void *from, struct client **out);
+	/* Hang up on one: 0, or -ENOENT when there is none of that id. */
+	int (*kick)(void *from, uint64_t id);
 };
 
 /*

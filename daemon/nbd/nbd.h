@@ -148,6 +148,13 @@ unsigned nbd_features(const struct nbd_session *s);
 /* What it is attached to, once it is in transmission. */
 const struct nbd_export *nbd_session_export(const struct nbd_session *s);
 
+/* What client and server agreed on in the handshake. */
+enum nbd_feature {
+	NBD_FEATURE_NO_ZEROES = 1 << 0,  /* the short answer to EXPORT_NAME */
+	NBD_FEATURE_BLOCK_SIZE = 1 << 1, /* it knows the block sizes */
+};
+unsigned nbd_features(const struct nbd_session *s);
+
 /*
  * Is input wanted?  No: a limit is reached (wake is called when it is not any
  * more), or nothing is wanted ever again.
@@ -218,5 +225,7 @@ void nbd_sent(struct nbd_session *s, size_t n);
 
 /* Bios that the block layer has. */
 unsigned nbd_in_flight(const struct nbd_session *s);
+/* Requests of the client that have not been answered. */
+unsigned nbd_requests(const struct nbd_session *s);
 
 #endif

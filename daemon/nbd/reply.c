@@ -612,3 +612,9 @@ nbd_in_flight(const struct nbd_session *s)
 {
 	return s->nr_started;
 }
+
+unsigned
+nbd_requests(const struct nbd_session *s)
+{
+	return s->nr_commands;
+}

@@ -162,6 +162,18 @@ nbd_session_export(const struct nbd_session *s)
 	return s->export;
 }
 
+unsigned
+nbd_features(const struct nbd_session *s)
+{
+	unsigned features = 0;
+
+	if (s->no_zeroes)
+		features |= NBD_FEATURE_NO_ZEROES;
+	if (s->agreed)
+		features |= NBD_FEATURE_BLOCK_SIZE;
+	return features;
+}
+
 int
 session_fail(struct nbd_session *s, int err, const char *fmt, ...)
 {

@@ -327,6 +327,71 @@ lets_the_daemon_trace_what_is_on(void **state)
 	ctl.trace = NULL;
 }
 
+/* What the daemon knows of clients: two of them, or no memory. */
+static int nr_fake_clients = 2;
+static uint64_t kicked;
+
+static int
+fake_clients(void *from, struct client **out)
+{
+	assert_ptr_equal(from, &ctl);
+	if (nr_fake_clients < 0)
+		return nr_fake_clients;
+	*out = calloc(2, sizeof(**out));
+	(*out)[0] = (struct client){ .id = 1, .phase = "handshake" };
+	(*out)[1] = (struct client){ .id = 2, .phase = "closing" };
+	return nr_fake_clients;
+}
+
+static int
+fake_kick(void *from, uint64_t id)
+{
+	assert_ptr_equal(from, &ctl);
+	if (id != 2)
+		return -ENOENT;
+	kicked = id;
+	return 0;
+}
+
+static void
+lets_the_daemon_tell_of_clients_and_kick_them(void **state)
+{
+	json_t *answer = ask("{\"command\":\"clients\"}"), *list;
+
+	(void)state;
+	assert_int_equal(
+	    json_array_size(json_object_get(answer, "clients")), 0);
+	json_decref(answer);
+	assert_refused("{\"command\":\"kick\",\"id\":2}", "ENOENT",
+	    "kick: 2: no such client");
+	ctl.clients = fake_clients;
+	ctl.kick = fake_kick;
+	answer = ask("{\"command\":\"clients\"}");
+	list = json_object_get(answer, "clients");
+	assert_int_equal(json_array_size(list), 2);
+	assert_string_equal(json_string_value(json_object_get(
+				json_array_get(list, 1), "phase")),
+	    "closing");
+	json_decref(answer);
+	nr_fake_clients = -ENOMEM;
+	assert_refused(
+	    "{\"command\":\"clients\"}", "ENOMEM", "clients: no memory");
+
+	json_decref(ask("{\"command\":\"kick\",\"id\":2}"));
+	assert_int_equal(kicked, 2);
+	assert_refused("{\"command\":\"kick\",\"id\":3}", "ENOENT",
+	    "kick: 3: no such client");
+	assert_refused("{\"command\":\"kick\"}", "EINVAL",
+	    "kick: whom? \"id\" is missing");
+	assert_refused("{\"command\":\"kick\",\"id\":\"2\"}", "EINVAL",
+	    "id: allowed: a number from 1 on");
+	assert_refused("{\"command\":\"kick\",\"id\":0}", "EINVAL", NULL);
+	assert_refused("{\"command\":\"kick\",\"id\":-1}", "EINVAL", NULL);
+	assert_refused("{\"command\":\"kick\",\"id\":1.5}", "EINVAL", NULL);
+	ctl.clients = NULL;
+	ctl.kick = NULL;
+}
+
 static void
 trusts_no_request(void **state)
 {
@@ -373,6 +438,7 @@ main(void)
 		cmocka_unit_test(gives_samples_of_all_devices_that_are_on),
 		cmocka_unit_test(refuses_with_a_name_and_a_sentence),
 		cmocka_unit_test(lets_the_daemon_trace_what_is_on),
+		cmocka_unit_test(lets_the_daemon_tell_of_clients_and_kick_them),
 		cmocka_unit_test(trusts_no_request),
 	};
 

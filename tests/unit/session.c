@@ -716,6 +716,31 @@ test_abort_with_plug(void **state)
 	client_free(c);
 }
 
+/* What is told of it to others. */
+static void
+test_what_is_told(void **state)
+{
+	struct client *c = client_new(NULL);
+
+	(void)state;
+	assert_int_equal(nbd_features(c->session), 0);
+	assert_int_equal(nbd_requests(c->session), 0);
+	client_go(c, true);
+	assert_true(nbd_features(c->session) & NBD_FEATURE_BLOCK_SIZE);
+	c->fake.end = FAKE_HELD;
+	for (uint64_t i = 0; i < 3; i++)
+		client_request(c, NBD_CMD_READ, 0, i, i * 8192, 4096);
+	assert_int_equal(nbd_requests(c->session), 3);
+	nbd_abort(c->session, c->now);
+	fake_release(c, 3);
+	assert_int_equal(nbd_requests(c->session), 0);
+	client_free(c);
+
+	c = transmission();
+	assert_false(nbd_features(c->session) & NBD_FEATURE_BLOCK_SIZE);
+	client_free(c);
+}
+
 /* Who frees a session is not woken for it any more. */
 static void
 test_free_wakes_nobody(void **state)
@@ -803,6 +828,8 @@ main(void)
 		    test_abort_in_flight),
 		CASE("empties its plug when the client is gone",
 		    test_abort_with_plug),
+		CASE("tells what was agreed on, and what is unanswered",
+		    test_what_is_told),
 		CASE("wakes nobody when it is freed", test_free_wakes_nobody),
 		CASE("hangs up on an error with bios in flight (N108)",
 		    test_error_in_flight),

@@ -79,6 +79,41 @@ expect 0 "       0        0" ""
 ctl --json diskstats old
 expect 0 '{"ok":true,"devices":*"   0       1 old 0 0 *}' ""
 
+# clients: nobody, or one that waits
+ctl clients
+expect 0 "ID * PEER * EXPORT * LOOP PHASE * REQUESTS * AGE FEATURES" ""
+ctl --json clients
+expect 0 '{"ok":true,"clients":[[]]}' ""
+if command -v python3 >/dev/null; then
+	exec 9> >(exec python3 -c 'import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+sys.stdin.read()' "$sock")
+	for _ in $(seq 100); do
+		ctl clients
+		[[ $out == *$'\n'* ]] && break
+		sleep 0.05
+	done
+	expect 0 "ID *
+* unix, pid *, uid $(id -u) * main handshake * 0 * -" ""
+	id=$(awk 'END { print $1 }' <<<"$out")
+	ctl kick "$id"
+	expect 0 "" ""
+	ctl clients
+	expect 0 "ID *FEATURES" ""
+	ctl kick "$id"
+	expect 1 "" "nullbctl: kick: $id: no such client"
+	exec 9>&-
+fi
+for id in x 0 -- "" 4294967296; do
+	ctl kick "$id"
+	[ "$status" = 2 ] || fail "kick '$id': status $status"
+done
+ctl kick
+expect 2 "" "usage:*"
+ctl clients now
+expect 2 "" "usage:*"
+
 # refused by the daemon: 1; not understood by nullbctl: 2
 ctl get nope size
 expect 1 "" "nullbctl: nope: no such device"
