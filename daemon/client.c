@@ -19,6 +19,9 @@ static const struct {
 } feature_names[] = {
 	{ NBD_FEATURE_NO_ZEROES, "no_zeroes" },
 	{ NBD_FEATURE_BLOCK_SIZE, "block_size" },
+	{ NBD_FEATURE_STRUCTURED, "structured" },
+	{ NBD_FEATURE_EXTENDED, "extended" },
+	{ NBD_FEATURE_CONTEXTS, "contexts" },
 	{},
 };
 

@@ -137,14 +137,6 @@ void nbd_session_free(struct nbd_session *s);
 void nbd_attach(struct nbd_session *s, struct cpu *cpu, struct nbd_pool *pool);
 
 bool nbd_in_transmission(const struct nbd_session *s);
-/* What was agreed on. */
-enum {
-	NBD_HAS_STRUCTURED = 1 << 0, /* replies */
-	NBD_HAS_EXTENDED = 1 << 1,   /* headers */
-	NBD_HAS_CONTEXTS = 1 << 2,   /* at least one is selected */
-	NBD_HAS_BLOCK_SIZES = 1 << 3,
-};
-unsigned nbd_features(const struct nbd_session *s);
 /* What it is attached to, once it is in transmission. */
 const struct nbd_export *nbd_session_export(const struct nbd_session *s);
 
@@ -152,6 +144,9 @@ const struct nbd_export *nbd_session_export(const struct nbd_session *s);
 enum nbd_feature {
 	NBD_FEATURE_NO_ZEROES = 1 << 0,  /* the short answer to EXPORT_NAME */
 	NBD_FEATURE_BLOCK_SIZE = 1 << 1, /* it knows the block sizes */
+	NBD_FEATURE_STRUCTURED = 1 << 2, /* replies */
+	NBD_FEATURE_EXTENDED = 1 << 3,   /* headers */
+	NBD_FEATURE_CONTEXTS = 1 << 4,   /* at least one is selected */
 };
 unsigned nbd_features(const struct nbd_session *s);
 

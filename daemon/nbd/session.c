@@ -147,15 +147,6 @@ nbd_in_transmission(const struct nbd_session *s)
 	return s->phase == PHASE_TRANSMISSION;
 }
 
-unsigned
-nbd_features(const struct nbd_session *s)
-{
-	return (s->structured ? NBD_HAS_STRUCTURED : 0u) |
-	       (s->extended ? NBD_HAS_EXTENDED : 0u) |
-	       (s->contexts != 0 ? NBD_HAS_CONTEXTS : 0u) |
-	       (s->agreed ? NBD_HAS_BLOCK_SIZES : 0u);
-}
-
 const struct nbd_export *
 nbd_session_export(const struct nbd_session *s)
 {
@@ -171,6 +162,12 @@ nbd_features(const struct nbd_session *s)
 		features |= NBD_FEATURE_NO_ZEROES;
 	if (s->agreed)
 		features |= NBD_FEATURE_BLOCK_SIZE;
+	if (s->structured)
+		features |= NBD_FEATURE_STRUCTURED;
+	if (s->extended)
+		features |= NBD_FEATURE_EXTENDED;
+	if (s->contexts != 0)
+		features |= NBD_FEATURE_CONTEXTS;
 	return features;
 }
 

@@ -188,7 +188,7 @@ check_extents(const struct answer *a, const struct status *s)
 			return "N148: a descriptor beyond the export";
 		if (a->flags & CMD_REQ_ONE && length > a->length)
 			return "N147: more than was asked in spite of REQ_ONE";
-		if (end % unit && end != a->size &&
+		if (end % unit && length % unit && end != a->size &&
 		    end != a->offset + a->length)
 			return "N151: a descriptor that ends within a block";
 		if (i && s->extent[i].state == s->extent[i - 1].state)

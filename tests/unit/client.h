@@ -355,14 +355,14 @@ add_info(struct bytes *b, uint32_t nr, const char *name, ...)
 	bytes_free(&d);
 }
 
-/* How the client of a test has agreed to speak: NBD_HAS_*. */
+/* How the client of a test has agreed to speak: NBD_FEATURE_*. */
 static unsigned speaks;
 
 static inline void
 add_request(struct bytes *b, uint16_t type, uint16_t flags, uint64_t cookie,
     uint64_t offset, uint64_t length)
 {
-	bool extended = (speaks & NBD_HAS_EXTENDED) != 0;
+	bool extended = (speaks & NBD_FEATURE_EXTENDED) != 0;
 
 	if (extended && type == NBD_CMD_WRITE)
 		flags |= NBD_CMD_FLAG_PAYLOAD_LEN;
@@ -814,18 +814,18 @@ client_speak(struct client *c, const char *context)
 	uint32_t len;
 
 	bytes_be(&b, 3, 4);
-	if (speaks & NBD_HAS_STRUCTURED)
+	if (speaks & NBD_FEATURE_STRUCTURED)
 		add_option(&b, NBD_OPT_STRUCTURED_REPLY, NULL, 0);
-	if (speaks & NBD_HAS_EXTENDED)
+	if (speaks & NBD_FEATURE_EXTENDED)
 		add_option(&b, NBD_OPT_EXTENDED_HEADERS, NULL, 0);
 	if (context != NULL)
 		add_contexts(&b, NBD_OPT_SET_META_CONTEXT, "", context, NULL);
 	add_info(&b, NBD_OPT_GO, "", -1);
 	client_send(c, &b);
 	expect_greeting(c);
-	if (speaks & NBD_HAS_STRUCTURED)
+	if (speaks & NBD_FEATURE_STRUCTURED)
 		expect_ack(c, NBD_OPT_STRUCTURED_REPLY);
-	if (speaks & NBD_HAS_EXTENDED)
+	if (speaks & NBD_FEATURE_EXTENDED)
 		expect_ack(c, NBD_OPT_EXTENDED_HEADERS);
 	if (context != NULL) {
 		expect_option(
@@ -842,7 +842,7 @@ static inline const char *
 expect_chunk(struct client *c, uint64_t cookie, uint64_t offset, uint16_t type,
     bool last, uint64_t *len)
 {
-	bool extended = (speaks & NBD_HAS_EXTENDED) != 0;
+	bool extended = (speaks & NBD_FEATURE_EXTENDED) != 0;
 	const char *p = expect_bytes(c, extended ? 32 : 20);
 
 	assert_int_equal(
@@ -862,7 +862,7 @@ expect_success(struct client *c, uint64_t cookie, uint64_t offset)
 {
 	uint64_t len;
 
-	if ((speaks & NBD_HAS_EXTENDED) == 0) {
+	if ((speaks & NBD_FEATURE_EXTENDED) == 0) {
 		expect_reply(c, cookie, 0, 0);
 		return;
 	}

@@ -659,7 +659,7 @@ extended(const struct world *w, uint64_t size)
 	struct client *c = client_new(w);
 
 	c->export[0].size = size;
-	speaks = NBD_HAS_EXTENDED;
+	speaks = NBD_FEATURE_EXTENDED;
 	client_speak(c, NULL);
 	return c;
 }
@@ -841,7 +841,7 @@ test_wrong_form(void **state)
 	client_free(c);
 	c = client_new(NULL);
 	client_speak(c, NULL);
-	speaks = NBD_HAS_EXTENDED;
+	speaks = NBD_FEATURE_EXTENDED;
 	add_request(&b, NBD_CMD_READ, 0, 1, 0, 512);
 	client_send(c, &b);
 	assert_int_equal(c->error, -EPROTO); /* N108 */

@@ -256,7 +256,7 @@ status_begin(const char *context, uint64_t size)
 static void
 expect_extent(const char **p, uint64_t len, uint64_t status)
 {
-	bool extended = (speaks & NBD_HAS_EXTENDED) != 0;
+	bool extended = (speaks & NBD_FEATURE_EXTENDED) != 0;
 	unsigned width = extended ? 8 : 4;
 
 	assert_true((extended ? get_be64(*p) : get_be32(*p)) == len);
@@ -270,7 +270,7 @@ static const char *
 expect_status(
     struct client *c, uint64_t offset, uint32_t id, unsigned nr, bool last)
 {
-	bool extended = (speaks & NBD_HAS_EXTENDED) != 0;
+	bool extended = (speaks & NBD_FEATURE_EXTENDED) != 0;
 	uint64_t len;
 	const char *p = expect_chunk(c, 7, offset,
 	    extended ? NBD_CHUNK_BLOCK_STATUS_EXT : NBD_CHUNK_BLOCK_STATUS,
@@ -292,8 +292,8 @@ status_in_turn(void)
 	struct client *c = status_begin("base:allocation", FAKE_SIZE);
 	const char *p;
 
-	assert_int_equal(
-	    nbd_features(c->session) & NBD_HAS_CONTEXTS, NBD_HAS_CONTEXTS);
+	assert_int_equal(nbd_features(c->session) & NBD_FEATURE_CONTEXTS,
+	    NBD_FEATURE_CONTEXTS);
 	client_request(c, NBD_CMD_BLOCK_STATUS, 0, 7, 1024, 131072);
 	p = expect_status(c, 1024, 1, 5, true);
 	expect_extent(&p, 32768 - 1024, 3);
@@ -321,9 +321,9 @@ status_in_turn(void)
 static void
 in_both(void (*test)(void))
 {
-	speaks = NBD_HAS_STRUCTURED;
+	speaks = NBD_FEATURE_STRUCTURED;
 	test();
-	speaks = NBD_HAS_EXTENDED;
+	speaks = NBD_FEATURE_EXTENDED;
 	test();
 	speaks = 0;
 }
@@ -373,7 +373,7 @@ test_near_4g(void **state)
 	unsigned i;
 
 	(void)state;
-	speaks = NBD_HAS_STRUCTURED;
+	speaks = NBD_FEATURE_STRUCTURED;
 	c = status_begin("x-test:far", UINT64_C(1) << 40);
 	for (i = 0; i < 4; i++) {
 		uint64_t from = i == 3 ? (UINT64_C(1) << 33) + 512 : 0;
@@ -388,7 +388,7 @@ test_near_4g(void **state)
 	p = expect_status(c, 0, 2, 1, true);
 	expect_extent(&p, 0xffffffff, 3); /* the end is where it is */
 	client_free(c);
-	speaks = NBD_HAS_EXTENDED; /* N176 */
+	speaks = NBD_FEATURE_EXTENDED; /* N176 */
 	c = status_begin("x-test:far", INT64_MAX);
 	client_request(c, NBD_CMD_BLOCK_STATUS, 0, 7, 0, UINT64_C(1) << 32);
 	p = expect_status(c, 0, 2, 1, true);
@@ -435,7 +435,7 @@ test_other_export(void **state)
 	uint32_t len;
 
 	(void)state;
-	speaks = NBD_HAS_STRUCTURED;
+	speaks = NBD_FEATURE_STRUCTURED;
 	add_contexts(
 	    &b, NBD_OPT_SET_META_CONTEXT, "other", "base:allocation", NULL);
 	add_info(&b, NBD_OPT_GO, "disk", -1);
@@ -458,7 +458,7 @@ test_export_name(void **state)
 	struct bytes b = { 0 };
 
 	(void)state;
-	speaks = NBD_HAS_STRUCTURED;
+	speaks = NBD_FEATURE_STRUCTURED;
 	add_contexts(
 	    &b, NBD_OPT_SET_META_CONTEXT, "other", "base:allocation", NULL);
 	add_option(&b, NBD_OPT_EXPORT_NAME, "other", 5);
@@ -480,7 +480,7 @@ test_waits_for_writes(void **state)
 	struct bytes b = { 0 };
 
 	(void)state;
-	speaks = NBD_HAS_STRUCTURED;
+	speaks = NBD_FEATURE_STRUCTURED;
 	c = status_begin("base:allocation", FAKE_SIZE);
 	c->fake.end = FAKE_HELD;
 	c->fake.moves_later = true;
@@ -509,7 +509,7 @@ test_many(void **state)
 	unsigned i;
 
 	(void)state;
-	speaks = NBD_HAS_STRUCTURED;
+	speaks = NBD_FEATURE_STRUCTURED;
 	c = status_begin("x-test:near", UINT64_C(1) << 40);
 	c->deaf = true;
 	for (i = 0; i < 100; i++)
@@ -568,7 +568,7 @@ test_picks(void **state)
 	p = expect_option(c, NBD_OPT_GO, NBD_REP_INFO, &len);
 	assert_true(get_be16(p + 10) & NBD_FLAG_BLOCK_STATUS_PAYLOAD);
 	expect_ack(c, NBD_OPT_GO);
-	speaks = NBD_HAS_EXTENDED;
+	speaks = NBD_FEATURE_EXTENDED;
 	for (step = 1; step < 60; step += 7) {
 		c->step = step;
 		client_request(c, NBD_CMD_BLOCK_STATUS, 0, 7, 0, 512);

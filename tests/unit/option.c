@@ -765,7 +765,8 @@ test_structured(void **state)
 	client_send(c, &b);
 	expect_ack(c, NBD_OPT_STRUCTURED_REPLY);
 	assert_true(get_be16(expect_bytes(c, 10) + 8) & NBD_FLAG_SEND_DF);
-	assert_int_equal(nbd_features(c->session), NBD_HAS_STRUCTURED);
+	assert_int_equal(nbd_features(c->session),
+	    NBD_FEATURE_STRUCTURED | NBD_FEATURE_NO_ZEROES);
 	client_free(c);
 }
 

@@ -241,9 +241,9 @@ test_many_blocks(void **state)
 static void
 in_both(void (*test)(void))
 {
-	speaks = NBD_HAS_STRUCTURED;
+	speaks = NBD_FEATURE_STRUCTURED;
 	test();
-	speaks = NBD_HAS_EXTENDED;
+	speaks = NBD_FEATURE_EXTENDED;
 	test();
 	speaks = 0;
 }

@@ -59,9 +59,9 @@ record(struct bytes *b)
 	unsigned i;
 
 	bytes_be(b, 3, 4);
-	if (speaks & NBD_HAS_STRUCTURED)
+	if (speaks & NBD_FEATURE_STRUCTURED)
 		add_option(b, NBD_OPT_STRUCTURED_REPLY, NULL, 0);
-	if (speaks & NBD_HAS_EXTENDED)
+	if (speaks & NBD_FEATURE_EXTENDED)
 		add_option(b, NBD_OPT_EXTENDED_HEADERS, NULL, 0);
 	add_option(b, 0x7654321, "data that nobody wants", 22);
 	add_option(b, NBD_OPT_LIST, NULL, 0);
@@ -174,7 +174,8 @@ expect_outcome(struct client *c, struct client *whole, bool all)
 	outcome_free(&b);
 }
 
-static const unsigned ways[] = { 0, NBD_HAS_STRUCTURED, NBD_HAS_EXTENDED };
+static const unsigned ways[] = { 0, NBD_FEATURE_STRUCTURED,
+	NBD_FEATURE_EXTENDED };
 
 /* Each way to speak has its turn. */
 static void

@@ -159,7 +159,7 @@ all_commands(void **state)
 		EXPECT_ERRNO(nbd_pwrite(nbd, got, 512, SIZE, 0), ENOSPC);
 		EXPECT_ERRNO(nbd_trim(nbd, 512, SIZE, 0), EINVAL);
 		EXPECT_ERRNO(nbd_zero(nbd, 512, SIZE, 0), ENOSPC);
-		GOOD(nbd_pread(nbd, got, 512, 0, LIBNBD_CMD_FLAG_DF));
+		GOOD(nbd_pread(nbd, got, 512, 4096, LIBNBD_CMD_FLAG_DF));
 		GOOD(nbd_pread(nbd, got, 512, 4096, 0));
 		GOOD(nbd_shutdown(nbd, 0));
 		nbd_close(nbd);

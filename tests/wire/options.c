@@ -91,26 +91,6 @@ refuses_unknown_options(void **state)
 	free(data);
 }
 
-/* To agree twice is refused, with the first agreement in force. */
-static void
-agrees_once(void **state)
-{
-	struct wire *w = negotiating(HS_FIXED);
-
-	(void)state;
-	assert_int_equal(
-	    wire_option_result(w, OPT_STRUCTURED_REPLY, NULL, 0), REP_ACK);
-	assert_int_equal(wire_option_result(w, OPT_STRUCTURED_REPLY, NULL, 0),
-	    REP_ERR_INVALID);
-	assert_int_equal(
-	    wire_option_result(w, OPT_EXTENDED_HEADERS, NULL, 0), REP_ACK);
-	assert_int_equal(wire_option_result(w, OPT_EXTENDED_HEADERS, NULL, 0),
-	    REP_ERR_INVALID);
-	wire_assert_options_in_step(w);
-	assert_int_equal(wire_info(w, OPT_GO, "nullb0", NULL, 0), REP_ACK);
-	assert_true(w->tx_flags & TX_DF);
-}
-
 /* A header that promises more than anybody wants to hear. */
 static void
 hangs_up_on_endless_options(void **state)
@@ -963,7 +943,6 @@ main(void)
 		    "refuses unknown options, echoes them,"
 		    " passes over their data",
 		    refuses_unknown_options),
-		CASE("N19", "agrees on a form of replies once", agrees_once),
 		CASE("N16", "hangs up on an option that promises 2 GiB",
 		    hangs_up_on_endless_options),
 		CASE("N16 N17",
