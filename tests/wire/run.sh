@@ -131,7 +131,7 @@ in_flight() { # has the device a request?
 pid=$!
 until_ test -s "$tmp/uri" || fail "--print-uri prints nothing"
 [ "$(cat "$tmp/pid")" = $pid ] || fail "--pidfile: $(cat "$tmp/pid"), not $pid"
-nbdcopy "$(cat "$tmp/uri")" null: 2>/dev/null &
+nbdcopy --no-extents "$(cat "$tmp/uri")" null: 2>/dev/null &
 client=$!
 until_ in_flight || fail "the client's request does not come"
 kill -TERM $pid
