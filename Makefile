@@ -11,7 +11,7 @@ VERSION := 0.1.0
 DEPS_BUILD := gcc make pkg-config libc6-dev libev-dev libinih-dev libjansson-dev libbsd-dev
 DEPS_DEMO  := fio
 DEPS_CHECK := valgrind strace libcmocka-dev libnbd-dev libnbd-bin python3-libnbd fio nbd-client qemu-utils \
-	      e2fsprogs blktrace clang-format clang-tidy cppcheck mandoc
+	      e2fsprogs blktrace clang-format clang-tidy cppcheck mandoc systemd
 DEPS_BENCH := fio libnbd-dev nbdkit nbd-server qemu-utils strace
 
 WARN     := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wconversion \
@@ -155,18 +155,24 @@ check: deps-check
 
 .PHONY: install uninstall
 bin_dir := $(DESTDIR)$(PREFIX)
+unit_dir := $(bin_dir)/lib/systemd/system
+units_src := $(wildcard conf/systemd/*)
 install: all
 	install -d $(bin_dir)/sbin $(bin_dir)/bin $(bin_dir)/share/doc/nullbd
 	install -m 755 $(B)/nullbd $(bin_dir)/sbin/
 	install -m 755 $(B)/nullbctl $(B)/nullb-replay $(bin_dir)/bin/
 	for m in $(mans); do s=$${m##*.}; install -d $(bin_dir)/share/man/man$$s && \
 	    install -m 644 $$m $(bin_dir)/share/man/man$$s/ || exit 1; done
+	install -d $(unit_dir)
+	for u in $(units_src); do sed 's|/usr/local/|$(PREFIX)/|' $$u \
+	    >$(unit_dir)/$${u##*/} && chmod 644 $(unit_dir)/$${u##*/} || exit 1; done
 	install -m 644 README.md LICENSE $(bin_dir)/share/doc/nullbd/
 	cp -r conf $(bin_dir)/share/doc/nullbd/
 
 uninstall:
 	rm -f $(bin_dir)/sbin/nullbd $(bin_dir)/bin/nullbctl $(bin_dir)/bin/nullb-replay
 	for m in $(notdir $(mans)); do rm -f $(bin_dir)/share/man/man$${m##*.}/$$m; done
+	rm -f $(patsubst conf/systemd/%,$(unit_dir)/%,$(units_src))
 	rm -rf $(bin_dir)/share/doc/nullbd
 
 .PHONY: clean
