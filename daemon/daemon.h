@@ -5,6 +5,7 @@
  *	main.c     options, disks, start
  *	shutdown.c the end
  *	reload.c   configuration files, read again
+ *	device.c   from a configured device to a disk that is served
  *	export.c   what NBD sees of the disks, and under which names
  *	loop.c     a thread that plays a CPU: turn() runs the whole pipeline
  *	listen.c   sockets that accept
@@ -296,6 +297,20 @@ void export_offer_trim(struct daemon *d, const struct disk *disk);
 /* What a client gets who names none; NULL: nothing. */
 const struct nbd_export *export_default(const struct daemon *d);
 
+/* -------------------------------------------------------------- device.c */
+
+/* Make a disk of it, power it on, and serve it.  0, or -errno and a sentence.
+ */
+int device_add(
+    struct daemon *d, const struct device *dev, char *err, size_t errlen);
+/* Trace it, if its attribute says so.  The same. */
+int device_trace(struct daemon *d, struct disk *disk, char *err, size_t errlen);
+
+/* -------------------------------------------------------------- reload.c */
+
+/* From now on SIGHUP reads the files again. */
+void reload_watch(struct daemon *d);
+
 /* ----------------------------------------------------------------- uri.c */
 
 /* The NBD URI of an export at a listener, in MAX_URI bytes. */
@@ -380,6 +395,7 @@ void daemon_conn_closed(struct daemon *d);
 #define MAX_LISTENERS (DAEMON_MAX_LISTENERS + 1) /* and the control's */
 
 struct daemon {
+	struct config *config; /* all that was asked for, and served since */
 	struct daemon_conf conf;
 	struct systemd systemd;
 	struct machine *machine;
@@ -416,7 +432,7 @@ struct daemon {
 	_Atomic unsigned log_lines;  /* in it */
 	atomic_bool shutting_down;
 	int exit_status;
-	ev_signal sigterm, sigint;
+	ev_signal sigterm, sigint, sighup;
 	ev_async conn_closed;
 	ev_timer grace, too_late; /* of a shutdown */
 	ev_timer settle;          /* while a disk's change is under way */

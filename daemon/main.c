@@ -124,6 +124,7 @@ set(struct config *c, const char *name, const char *value)
 	char err[MAX_ERROR] = "";
 
 	check(config_set(c, name, value, err, sizeof(err)), err);
+	check(config_remember(c, ORIGIN_SETTING, name, value), "out of memory");
 }
 
 /* Port 0 in a configuration is none; on the command line any free one. */
@@ -206,38 +207,21 @@ parse_options(struct config *c, struct options *o, int argc, char **argv)
 
 /* ----------------------------------------------------------------- disks */
 
-/* Make all devices, power them on, and serve them. */
 static void
 make_disks(struct daemon *d, struct config *c)
 {
 	char err[MAX_ERROR] = "";
 	struct device *dev;
 
-	d->disk = calloc(c->nr_devices + 1, sizeof(*d->disk));
-	if (d->disk == NULL)
-		log_fatal("out of memory");
-	STAILQ_FOREACH(dev, &c->devices, link) {
-		struct disk *disk = disk_new(dev->name, d->machine, d->pages);
-
-		if (disk == NULL ||
-		    attr_copy(disk_attrs, &disk->set, &dev->conf) != 0)
-			log_fatal("%s: out of memory", dev->name);
-		d->disk[d->nr_disks++] = disk;
-		if (!dev->conf.power)
-			continue;
-		if (disk_power_on(disk, clock_ns(), err, sizeof(err)) != 0)
-			log_fatal("%s: %s", dev->where, err);
-		if (export_add(d, disk) != 0)
-			log_fatal("%s: out of memory", dev->name);
-	}
 	d->ctl = (struct ctl){
-		.disks = d->disk,
-		.nr_disks = d->nr_disks,
 		.trace = ctlconn_trace,
 		.settle = ctlconn_settle,
 		.clients = ctlconn_clients,
 		.kick = ctlconn_kick,
 	};
+	STAILQ_FOREACH(dev, &c->devices, link)
+		if (device_add(d, dev, err, sizeof(err)) != 0)
+			log_fatal("%s: %s: %s", dev->where, dev->name, err);
 }
 
 /* ------------------------------------------------------------- its parts */
@@ -343,13 +327,9 @@ start_traces(struct daemon *d)
 	char err[MAX_ERROR] = "";
 	unsigned i;
 
-	for (i = 0; i < d->nr_disks; i++) {
-		struct disk *disk = d->disk[i];
-
-		if (disk->queue != NULL && disk->conf.trace != NULL &&
-		    tracer_start(d, disk, err, sizeof(err)) != 0)
-			give_up(d, "%s: trace: %s", disk->name, err);
-	}
+	for (i = 0; i < d->nr_disks; i++)
+		if (device_trace(d, d->disk[i], err, sizeof(err)) != 0)
+			give_up(d, "%s: trace: %s", d->disk[i]->name, err);
 }
 
 /* Every now and then: has a queue become empty, so that its disk changes? */
@@ -552,10 +532,11 @@ main(int argc, char **argv)
 		log_fatal("out of memory");
 	if (!o.check)
 		choose_places(&c, &o, &d);
+	d.config = &c;
 	d.conf = c.daemon;
 	check(host_choose_cpus(&d, err, sizeof(err)), err);
 	if (config_check(&c, d.nr_workers, stderr) != 0)
-		return EXIT_USAGE;
+		exit(EXIT_USAGE);
 	if (o.check) {
 		config_print(&c, d.nr_workers, stdout);
 		config_fini(&c);
@@ -577,6 +558,7 @@ main(int argc, char **argv)
 	make_loops(&d);
 	ignore_signals();
 	shutdown_watch(&d);
+	reload_watch(&d);
 	make_listeners(&d);
 	start_traces(&d);
 	start_workers(&d);

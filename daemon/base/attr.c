@@ -463,6 +463,36 @@ attr_get(const struct attr *a, const void *obj, FILE *out)
 	}
 }
 
+static bool
+same_text(const char *x, const char *y)
+{
+	return x == NULL || y == NULL ? x == y : strcmp(x, y) == 0;
+}
+
+static bool
+same_list(char **x, char **y)
+{
+	static char *none[] = { NULL };
+
+	x = x != NULL ? x : none;
+	y = y != NULL ? y : none;
+	for (; *x != NULL && *y != NULL; x++, y++)
+		if (strcmp(*x, *y) != 0)
+			return false;
+	return *x == *y;
+}
+
+bool
+attr_same(const struct attr *a, const void *x, const void *y)
+{
+	struct value v = {}, w = {};
+
+	load(a, x, &v);
+	load(a, y, &w);
+	return v.number == w.number && v.row == w.row &&
+	       same_text(v.text, w.text) && same_list(v.list, w.list);
+}
+
 /* ---- whole objects */
 
 int

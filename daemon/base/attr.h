@@ -107,6 +107,8 @@ int attr_copy(const struct attr *tab, void *to, const void *from);
 int attr_set(const struct attr *tab, void *obj, const char *name,
     const char *value, bool live, char *err, size_t errlen);
 
+/* Is it the same in both objects? */
+bool attr_same(const struct attr *a, const void *x, const void *y);
 /* Print the value, as null_blk would: no name, no newline. */
 void attr_get(const struct attr *a, const void *obj, FILE *out);
 

@@ -168,6 +168,7 @@ config_init(struct config *c)
 {
 	*c = (struct config){};
 	STAILQ_INIT(&c->devices);
+	STAILQ_INIT(&c->origins);
 	c->given = calloc(attr_count(daemon_attrs), sizeof(*c->given));
 	if (c->given == NULL || attr_init(daemon_attrs, &c->daemon) != 0 ||
 	    device_init(&c->defaults, "", "") != 0) {
@@ -187,6 +188,7 @@ config_fini(struct config *c)
 		device_fini(d);
 		free(d);
 	}
+	config_forget(c);
 	device_fini(&c->defaults);
 	attr_fini(daemon_attrs, &c->daemon);
 	free(c->given);

@@ -105,6 +105,7 @@ struct config {
 	STAILQ_HEAD(device_list, device) devices;
 	unsigned nr_devices;
 	bool wants_none; /* nr_devices=0: not even the usual nullb0 */
+	STAILQ_HEAD(origin_list, origin) origins; /* what it was made of */
 };
 
 /* 0 or -ENOMEM. */
@@ -154,6 +155,47 @@ void config_print(const struct config *c, unsigned nr_cpus, FILE *out);
  * something follows it.
  */
 bool unquote(char *text);
+
+/* -------------------------------------------------------------- origin.c */
+
+enum origin_kind {
+	ORIGIN_INI,
+	ORIGIN_MODPROBE,
+	ORIGIN_SPEC,
+	ORIGIN_SETTING, /* of the command line: config_set() */
+};
+
+/*
+ * Remember a step that the configuration is made of; config_ini(),
+ * config_modprobe() and config_spec() do so themselves.  0 or -ENOMEM.
+ */
+int config_remember(struct config *c, enum origin_kind kind, const char *text,
+    const char *value);
+void config_forget(struct config *c);
+/* Are there files among them? */
+bool config_has_files(const struct config *c);
+/*
+ * Take all steps again, and finish: *out is what the configuration is by now.
+ * 0; or -EINVAL or -ENOMEM, complained about, and there is no *out.
+ */
+int config_again(const struct config *c, struct config *out, FILE *errors);
+
+/* ------------------------------------------------------------- compare.c */
+
+/*
+ * What `next` says otherwise of the daemon and of the devices of `now`, and
+ * which of them it has no more: a line each.  How many.
+ */
+unsigned
+config_compare(const struct config *now, const struct config *next, FILE *out);
+/*
+ * May the devices that only `next` has be served beside those of `now`?  0, or
+ * -errno with a line each.
+ */
+int config_check_new(
+    const struct config *now, const struct config *next, FILE *errors);
+/* Move one of them over. */
+void config_adopt(struct config *now, struct config *next, struct device *d);
 
 /* ----------------------------------------------------------------- ini.c */
 

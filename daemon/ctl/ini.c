@@ -229,6 +229,8 @@ config_ini(struct config *c, const char *path, FILE *errors)
 
 	if (ret != 0)
 		return ret;
+	if (config_remember(c, ORIGIN_INI, path, NULL) != 0)
+		source_complain(&r.source, "out of memory");
 	ini_max_line = MAX_LINE + 3; /* "\r\n" and a NUL */
 	/* above 0 is a line, and we have seen for ourselves */
 	if (ini_parse_stream(read_line, &r, handle, &r) < 0)

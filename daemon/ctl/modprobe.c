@@ -314,7 +314,9 @@ config_modprobe(struct config *c, const char *path, FILE *errors)
 
 	if (ret != 0)
 		return ret;
-	ret = config_init(&scratch);
+	ret = config_remember(c, ORIGIN_MODPROBE, path, NULL);
+	if (ret == 0)
+		ret = config_init(&scratch);
 	if (ret == 0) {
 		r.template = &scratch.defaults;
 		while ((text = source_line(&r.source, true)) != NULL)

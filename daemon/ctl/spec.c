@@ -72,9 +72,10 @@ config_spec(struct config *c, const char *spec, char *err, size_t errlen)
 	char *copy = strdup(spec);
 	int ret;
 
-	if (copy == NULL)
-		return refuse(err, errlen, -ENOMEM, "out of memory");
-	ret = add(c, copy, err, errlen);
+	if (copy == NULL || config_remember(c, ORIGIN_SPEC, spec, NULL) != 0)
+		ret = refuse(err, errlen, -ENOMEM, "out of memory");
+	else
+		ret = add(c, copy, err, errlen);
 	free(copy);
 	return ret;
 }

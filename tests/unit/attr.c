@@ -320,11 +320,51 @@ explains_every_row_and_choice_from_the_table(void **state)
 	}
 }
 
+static void
+tells_whether_a_value_is_the_same(void **state)
+{
+	static const struct {
+		const char *name, *value;
+	} changes[] = { { "flag", "0" }, { "mode", "low" }, { "size", "17" },
+		{ "label", "text" }, { "paths", "/a" }, { "paths", "/b" },
+		{ "live", "3" } };
+	const struct attr *a;
+	struct thing x, y;
+
+	(void)state;
+	attr_init(table, &x);
+	attr_init(table, &y);
+	for (size_t i = 0; i < sizeof(changes) / sizeof(*changes); i++) {
+		a = attr_find(table, changes[i].name);
+		assert_true(attr_same(a, &x, &y));
+		attr_set(table, &x, changes[i].name, changes[i].value, false,
+		    err, sizeof(err));
+		assert_false(attr_same(a, &x, &y));
+		assert_false(attr_same(a, &y, &x));
+		/* of its own, in another place */
+		attr_copy_one(a, &y, &x);
+		assert_true(attr_same(a, &x, &y));
+	}
+	/* one more, or one otherwise */
+	a = attr_find(table, "paths");
+	attr_set(table, &x, "paths", "/c", false, err, sizeof(err));
+	assert_false(attr_same(a, &x, &y));
+	attr_set(table, &y, "paths", "/d", false, err, sizeof(err));
+	assert_false(attr_same(a, &x, &y));
+	a = attr_find(table, "fruit");
+	assert_true(attr_same(a, &x, &y));
+	x.fruit = &fruits[1];
+	assert_false(attr_same(a, &x, &y));
+	attr_fini(table, &x);
+	attr_fini(table, &y);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(starts_from_the_defaults),
+		cmocka_unit_test(tells_whether_a_value_is_the_same),
 		cmocka_unit_test(finds_a_row_by_name_full_name_and_alias),
 		cmocka_unit_test(prints_numbers_or_names_as_the_group_has_it),
 		cmocka_unit_test(owns_its_texts_and_lists),
