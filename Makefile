@@ -95,6 +95,10 @@ $(wires): $(B)/wire/%: $(B)/obj/tests/wire/%.o $(call obj,$(lib_src))
 	$(E) '  LD    $@'
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -lcmocka $(LIBS_NBD)
 
+$(B)/soak: $(call obj,tests/soak/soak.c $(lib_src))
+	$(E) '  LD    $@'
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -lcmocka $(LIBS_NBD)
+
 # A manual page: where it says @devices@ or @daemon@ the attribute table goes.
 $(B)/man/%: daemon/%.in $(B)/nullbd
 	@mkdir -p $(@D)
@@ -120,6 +124,8 @@ help:
 	@echo '                how exact completion_nsec is, and what it costs'
 	@echo 'make experiment-multipage'
 	@echo '                single-page beside multipage bvecs, in numbers'
+	@echo 'make soak       SECONDS=$(SECONDS) among clients of every kind, under ASan,'
+	@echo '                then under TSan'
 	@echo 'make asan tsan  build/asan, build/tsan: everything under a sanitizer'
 	@echo 'make install    DESTDIR=$(DESTDIR) PREFIX=$(PREFIX);  make uninstall'
 	@echo 'make deps       install what building and testing need (Debian)'
@@ -152,6 +158,17 @@ check: deps-check
 	@$(MAKE) --no-print-directory -j2 asan
 	@$(MAKE) --no-print-directory -j2 tsan
 	@tests/check $(B)
+
+# Both daemons, so long each: tests/soak/soak.c says what is looked at.
+SECONDS ?= 600
+.PHONY: soak
+soak: deps-check $(B)/soak
+	@$(MAKE) --no-print-directory B=$(B)/asan SAN='$(ASAN)' OPT='-O1 -g' all
+	@$(MAKE) --no-print-directory B=$(B)/tsan SAN='$(TSAN)' OPT='-O1 -g' all
+	ASAN_OPTIONS=detect_leaks=1:quarantine_size_mb=16 \
+	    NULLBD=$(B)/asan/nullbd $(B)/soak $(SECONDS)
+	TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tsan.supp halt_on_error=1" \
+	    NULLBD=$(B)/tsan/nullbd $(B)/soak $(SECONDS)
 
 .PHONY: install uninstall
 bin_dir := $(DESTDIR)$(PREFIX)
