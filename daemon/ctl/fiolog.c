@@ -46,7 +46,6 @@ static const struct action {
 struct fio {
 	struct iolog *log;
 	struct source *source;
-	const char *device; /* whose I/Os; NULL: not known yet */
 	unsigned version;
 	uint64_t ns; /* of the last line; the waits so far */
 	bool waited; /* since the last I/O */
@@ -135,19 +134,17 @@ take_wait(struct fio *f)
 	return 0;
 }
 
-/* Is the I/O one of those that are wanted? */
+/* Is the I/O one of those that are wanted?  By default the first one's are. */
 static int
 picks(struct fio *f, bool *out)
 {
 	struct iolog *log = f->log;
 
-	if (f->device == NULL) {
+	if (log->device == NULL)
 		log->device = strdup(f->rest[0]);
-		if (log->device == NULL)
-			return -ENOMEM;
-		f->device = log->device;
-	}
-	*out = strcmp(f->device, f->rest[0]) == 0;
+	if (log->device == NULL)
+		return -ENOMEM;
+	*out = strcmp(log->device, f->rest[0]) == 0;
 	if (!*out)
 		log->nr_ignored++;
 	return 0;
@@ -245,10 +242,15 @@ take_version(struct fio *f)
 int
 fio_read(struct iolog *log, struct source *s, const char *device)
 {
-	struct fio f = { .log = log, .source = s, .device = device };
+	struct fio f = { .log = log, .source = s };
 	int ret = take_version(&f);
 	char *text;
 
+	if (device != NULL) {
+		log->device = strdup(device);
+		if (log->device == NULL)
+			return -ENOMEM;
+	}
 	log->timed = f.version > 2;
 	while (ret == 0 && (text = source_line(s, false)) != NULL)
 		ret = s->nr_errors == 0 ? take_line(&f, text) : -EINVAL;

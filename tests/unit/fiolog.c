@@ -106,6 +106,7 @@ picks_a_file(void **state)
 	log = rec_read(text, strlen(text), "b");
 	assert_int_equal(log->nr, 2);
 	assert_int_equal(log->nr_ignored, 1);
+	assert_string_equal(log->device, "b");
 	iolog_free(log);
 	assert_null(rec_read(text, strlen(text), "c"));
 	assert_string_equal(rec_said, "FILE: no I/O in it of the device c\n");
