@@ -13,6 +13,7 @@ DEPS_DEMO  := fio
 DEPS_CHECK := valgrind strace libcmocka-dev libnbd-dev libnbd-bin python3-libnbd fio nbd-client qemu-utils \
 	      e2fsprogs blktrace clang-format clang-tidy cppcheck mandoc systemd
 DEPS_BENCH := fio libnbd-dev nbdkit nbd-server qemu-utils strace
+DEPS_FUZZ  := clang libclang-rt-dev
 
 WARN     := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wconversion \
 	    -Wno-sign-conversion -Wmissing-prototypes -Wpointer-arith -Wformat=2
@@ -126,17 +127,20 @@ help:
 	@echo '                single-page beside multipage bvecs, in numbers'
 	@echo 'make soak       SECONDS=$(SECONDS) among clients of every kind, under ASan,'
 	@echo '                then under TSan'
+	@echo 'make fuzz       libFuzzer on all that reads what others send or write:'
+	@echo '                FUZZ_SECONDS=60 each'
 	@echo 'make asan tsan  build/asan, build/tsan: everything under a sanitizer'
 	@echo 'make install    DESTDIR=$(DESTDIR) PREFIX=$(PREFIX);  make uninstall'
 	@echo 'make deps       install what building and testing need (Debian)'
 	@echo 'make clean'
 
-.PHONY: deps deps-build deps-demo deps-check deps-bench
-deps: deps-check deps-bench
+.PHONY: deps deps-build deps-demo deps-check deps-bench deps-fuzz
+deps: deps-check deps-bench deps-fuzz
 deps-build: ; @tests/deps $(DEPS_BUILD)
 deps-demo:  ; @tests/deps $(DEPS_BUILD) $(DEPS_DEMO)
 deps-check: ; @tests/deps $(DEPS_BUILD) $(DEPS_CHECK)
 deps-bench: ; @tests/deps $(DEPS_BUILD) $(DEPS_BENCH)
+deps-fuzz:  ; @tests/deps $(DEPS_BUILD) $(DEPS_FUZZ)
 
 .PHONY: demo
 demo: deps-demo
@@ -197,3 +201,4 @@ clean:
 	rm -rf $(B)
 
 -include tests/bench/bench.mk
+-include tests/fuzz/fuzz.mk
