@@ -236,14 +236,14 @@ parse_row(const struct attr *a, const char *text, const void **out)
 	return -EINVAL;
 }
 
-/* A list's new value is the old one with the text added. */
+/* A list's new value is the old one with the text added; "" empties it. */
 static int
 parse_item(
     const struct attr *a, const void *obj, const char *text, struct value *v)
 {
-	int ret = *text != '\0' ? parse_text(a, text) : -EINVAL;
+	int ret = parse_text(a, text);
 
-	if (ret != 0)
+	if (ret != 0 || *text == '\0')
 		return ret;
 	load(a, obj, v);
 	v->list = list_copy(v->list, text);

@@ -89,6 +89,25 @@ make_disk(struct host *h, unsigned i, const char *name, const char *attr,
 	h->disks[i] = d;
 }
 
+/* One client, who is still there after each kick. */
+static int
+clients(void *from, struct client **out)
+{
+	(void)from;
+	*out = calloc(1, sizeof(**out));
+	CHECK(*out != NULL, "out of memory");
+	**out =
+	    (struct client){ .id = 7, .peer = "unix", .phase = "handshake" };
+	return 1;
+}
+
+static int
+kick(void *from, uint64_t id)
+{
+	(void)from;
+	return id == 7 ? 0 : -ENOENT;
+}
+
 static void
 host_init(struct host *h)
 {
@@ -100,7 +119,14 @@ host_init(struct host *h)
 	make_disk(h, 0, "a", "memory_backed", "1", true);
 	make_disk(h, 1, "b", "kernel", "4.14", true);
 	make_disk(h, 2, "off", "size", "1G", false);
-	h->ctl = (struct ctl){ h->disks, NR_DISKS, trace, settle };
+	h->ctl = (struct ctl){
+		.disks = h->disks,
+		.nr_disks = NR_DISKS,
+		.trace = trace,
+		.settle = settle,
+		.clients = clients,
+		.kick = kick,
+	};
 }
 
 static void

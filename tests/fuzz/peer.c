@@ -13,6 +13,7 @@
 #define MAX_TURNS  1000000u     /* until something that waits has moved */
 #define STILL      4u           /* turns in which nothing moves */
 #define RETRIES    4u           /* in a turn, as loop.c has it */
+#define MAX_REPLY  (20u << 10)  /* of 1024 extents, or in chunks of a page */
 #define LEND_AHEAD (256u << 10) /* command.c: pages come so much early */
 
 /* ------------------------------------------------- pages that were lent */
@@ -81,7 +82,27 @@ peer_init(struct peer *p, const struct peer_setting *settings)
 	p->disk->queue->ops = &p->ops;
 }
 
-/* As make_export() in daemon/main.c has it. */
+static uint32_t
+allocation(const struct nbd_export *e, struct cpu *cpu, uint64_t pos,
+    uint64_t *len, unsigned *steps)
+{
+	struct disk *d = e->driver;
+
+	if (d->store == NULL) {
+		(*steps)--;
+		return NBD_STATE_HOLE | NBD_STATE_ZERO;
+	}
+	return store_extent(d->store, cpu, pos, len, steps)
+		   ? 0
+		   : NBD_STATE_HOLE | NBD_STATE_ZERO;
+}
+
+static const struct nbd_context contexts[] = {
+	{ "base:allocation", allocation },
+	{},
+};
+
+/* As daemon/export.c has it. */
 struct nbd_export *
 peer_export(struct peer *p, const char *name, const char *description)
 {
@@ -103,7 +124,13 @@ peer_export(struct peer *p, const char *name, const char *description)
 		.pref_block = PAGE_SIZE,
 		.page_order = c->page_order,
 		.plug_nsec = c->plug_nsec,
+		.contexts = contexts,
+		.driver = p->disk,
 	};
+	if (p->disk->store != NULL) {
+		e->zeros = store_zeros();
+		e->zeros_size = STORE_ZEROS_SIZE;
+	}
 	return e;
 }
 
@@ -151,7 +178,8 @@ peer_connect(struct peer *p, const uint8_t *cuts)
 			.may_fill = p->disk->conf.memory_limit > 0,
 		};
 	}
-	p->host = (struct nbd_host){ lookup, list, p };
+	nbd_limits_init(&p->limits);
+	p->host = (struct nbd_host){ lookup, list, p, &p->limits };
 	oracle_init(&p->oracle, p->known, p->nr_exports);
 	p->cuts = cuts;
 	p->session = nbd_session_new(&p->host, wake, p);
@@ -176,15 +204,15 @@ static void
 check_bounds(const struct peer *p)
 {
 	const struct nbd_session *s = p->session;
+	const struct nbd_limits *l = &p->limits;
 	uint64_t lent = p->nr_lent << PAGE_SHIFT;
 
-	CHECK(
-	    s->nr_commands <= NBD_MAX_REQUESTS, "%u requests", s->nr_commands);
-	CHECK(s->held <= NBD_MAX_BYTES + NBD_MAX_PAYLOAD + 4 * NBD_CHUNK,
+	CHECK(s->nr_commands <= l->max_requests, "%u requests", s->nr_commands);
+	CHECK(s->held <= l->max_bytes + NBD_MAX_PAYLOAD + 4 * NBD_CHUNK,
 	    "%zu bytes held", s->held);
 	/* replies that were no more to be asked for, as those in flight */
 	CHECK(s->nr_blocks * sizeof(struct block) <=
-		  NBD_MAX_UNSENT + NBD_MAX_REQUESTS * 512 + (64u << 10),
+		  NBD_MAX_UNSENT + l->max_requests * MAX_REPLY + (64u << 10),
 	    "%u blocks of replies", s->nr_blocks);
 	CHECK(
 	    lent <= p->nr_taken + p->nr_taken / 4 + LEND_AHEAD + 2 * PAGE_SIZE,

@@ -32,6 +32,7 @@ struct peer {
 	struct oracle_export known[PEER_MAX_EXPORTS];
 	unsigned nr_exports;
 	struct nbd_host host;
+	struct nbd_limits limits;
 	struct nbd_pool *pool;
 	struct nbd_session *session;
 	struct oracle oracle;
