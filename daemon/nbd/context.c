@@ -140,7 +140,7 @@ run(struct nbd_session *s, const char *data, uint32_t len, bool list)
 		option_refuse(s, NBD_REP_ERR_INVALID, "%s", wrong);
 		return 0;
 	}
-	e = s->host->lookup(s->host->arg, req.name);
+	e = option_export(s, req.name);
 	if (e == NULL) {
 		option_refuse(s, NBD_REP_ERR_UNKNOWN,
 		    "export \"%s\" is unknown",

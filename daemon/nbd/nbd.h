@@ -67,6 +67,7 @@ struct nbd_export {
 	uint64_t size; /* bytes */
 	bool read_only;
 	bool rotational;
+	bool tls_only; /* nobody else is told of it */
 	bool can_trim;
 	bool can_zero;                  /* without writing zeros */
 	uint32_t min_block, pref_block; /* advertised in INFO_BLOCK_SIZE */
@@ -81,6 +82,13 @@ struct nbd_export {
 	const char *zeros;
 	size_t zeros_size;
 	void *driver; /* for the contexts */
+};
+
+/* How a client may have TLS: the same for all of a connection (N56). */
+enum nbd_tls {
+	NBD_TLS_OFF,      /* NOTLS, in the words of the protocol */
+	NBD_TLS_ALLOWED,  /* SELECTIVETLS */
+	NBD_TLS_REQUIRED, /* FORCEDTLS */
 };
 
 /* What a session asks of its surroundings. */
@@ -126,6 +134,9 @@ struct nbd_session *nbd_session_new(
  */
 void nbd_set_task(struct nbd_session *s, uint32_t task);
 
+/* NBD_TLS_OFF if nobody says so.  Before the first nbd_got(). */
+void nbd_set_tls(struct nbd_session *s, enum nbd_tls tls);
+
 /* Nothing of it is in flight (nbd_in_flight() is 0).  NULL is fine. */
 void nbd_session_free(struct nbd_session *s);
 
@@ -149,6 +160,15 @@ enum nbd_feature {
 	NBD_FEATURE_CONTEXTS = 1 << 4,   /* at least one is selected */
 };
 unsigned nbd_features(const struct nbd_session *s);
+
+/*
+ * The client was told to go on in TLS (N44).  Once this is true, all bytes
+ * either way are TLS's; the session listens to none until the caller has made
+ * the handshake and says so.  Then all that was negotiated before is forgotten
+ * (N47).
+ */
+bool nbd_wants_tls(const struct nbd_session *s);
+void nbd_tls_begun(struct nbd_session *s);
 
 /*
  * Is input wanted?  No: a limit is reached (wake is called when it is not any

@@ -21,6 +21,7 @@ struct option {
 		SOME_DATA
 	} data;
 	bool while_shutdown; /* answered even then (N21) */
+	bool before_tls;     /* even where nothing is without TLS (N49) */
 	/* 0 or -errno: hang up.  `data` is NULL unless SOME_DATA. */
 	int (*run)(struct nbd_session *s, const char *data, uint32_t len);
 };
@@ -116,6 +117,40 @@ option_name(char name[NBD_MAX_STRING + 1], const char *data, uint32_t len)
 	return true;
 }
 
+/* May the client know of it? */
+static bool
+export_shown(const struct nbd_session *s, const struct nbd_export *e)
+{
+	return s->in_tls || !e->tls_only;
+}
+
+const struct nbd_export *
+option_export(const struct nbd_session *s, const char *name)
+{
+	const struct nbd_export *e = s->host->lookup(s->host->arg, name);
+
+	return e != NULL && export_shown(s, e) ? e : NULL;
+}
+
+/*
+ * Should a client that asks for what option_export() does not find come back in
+ * TLS?  Where there are exports for TLS alone, whatever name it has: the
+ * answer is not to tell those that exist from those that don't (N53, N55).
+ */
+static bool
+may_need_tls(const struct nbd_session *s)
+{
+	const struct nbd_export *e;
+	unsigned i;
+
+	if (s->tls == NBD_TLS_OFF || s->in_tls || !s->fixed)
+		return false;
+	for (i = 0; (e = s->host->list(s->host->arg, i)) != NULL; i++)
+		if (e->tls_only)
+			return true;
+	return false;
+}
+
 static void
 transmission_begin(
     struct nbd_session *s, const struct nbd_export *e, bool agreed)
@@ -138,12 +173,14 @@ run_export_name(struct nbd_session *s, const char *data, uint32_t len)
 
 	if (s->shutdown)
 		return session_fail(s, -ESHUTDOWN, "shutting down");
+	if (s->tls == NBD_TLS_REQUIRED && !s->in_tls) /* N50 */
+		return session_fail(s, -EPROTO, "no export without TLS");
 	if (s->extended)
 		return session_fail(
 		    s, -EPROTO, "EXPORT_NAME with extended headers"); /* N28 */
 	if (!option_name(name, data, len))
 		return session_fail(s, -EPROTO, "export name malformed");
-	e = s->host->lookup(s->host->arg, name);
+	e = option_export(s, name); /* N54 */
 	if (e == NULL)
 		return session_fail(s, -ENOENT, "export \"%s\" unknown",
 		    option_quote(quoted, name));
@@ -175,6 +212,8 @@ run_list(struct nbd_session *s, const char *data, uint32_t len)
 	(void)data;
 	(void)len;
 	for (i = 0; (e = s->host->list(s->host->arg, i)) != NULL; i++) {
+		if (!export_shown(s, e))
+			continue; /* N40 */
 		name_len = string_len(e->name);
 		text_len = e->description ? string_len(e->description) : 0;
 		option_reply(
@@ -194,7 +233,19 @@ run_starttls(struct nbd_session *s, const char *data, uint32_t len)
 {
 	(void)data;
 	(void)len;
-	option_refuse(s, NBD_REP_ERR_POLICY, "TLS is not offered"); /* N42 */
+	if (s->in_tls) { /* N45 */
+		option_refuse(s, NBD_REP_ERR_INVALID, "TLS has begun already");
+		return 0;
+	}
+	if (s->tls == NBD_TLS_OFF || !s->fixed) { /* N42, N6 */
+		option_refuse(s, NBD_REP_ERR_POLICY, "TLS is not offered");
+		return 0;
+	}
+	/* N48: nothing that came in plaintext is to pass for TLS's */
+	if (session_avail(s) > 0)
+		return session_fail(s, -EPROTO, "plaintext behind STARTTLS");
+	option_reply(s, NBD_REP_ACK, 0);
+	s->tls_next = true;
 	return 0;
 }
 
@@ -313,7 +364,13 @@ run_info_or_go(struct nbd_session *s, const char *data, uint32_t len)
 		option_refuse(s, NBD_REP_ERR_INVALID, "%s", wrong);
 		return 0;
 	}
-	e = s->host->lookup(s->host->arg, req.name);
+	e = option_export(s, req.name);
+	if (e == NULL && may_need_tls(s)) {
+		option_refuse(s, NBD_REP_ERR_TLS_REQD,
+		    "export \"%s\" is not known without TLS",
+		    option_quote(quoted, req.name));
+		return 0;
+	}
 	if (e == NULL) {
 		option_refuse(s, NBD_REP_ERR_UNKNOWN,
 		    "export \"%s\" is unknown", option_quote(quoted, req.name));
@@ -340,12 +397,14 @@ static const struct option options[] = {
 	    .nr = NBD_OPT_EXPORT_NAME,
 	    .data = SOME_DATA,
 	    .while_shutdown = true, /* it cannot be refused */
+	    .before_tls = true,
 	    .run = run_export_name,
 	},
 	{
 	    .nr = NBD_OPT_ABORT,
 	    .data = IGNORED_DATA, /* N32 */
 	    .while_shutdown = true,
+	    .before_tls = true, /* N34 */
 	    .run = run_abort,
 	},
 	{
@@ -356,6 +415,7 @@ static const struct option options[] = {
 	{
 	    .nr = NBD_OPT_STARTTLS,
 	    .data = NO_DATA,
+	    .before_tls = true,
 	    .run = run_starttls,
 	},
 	{
@@ -420,6 +480,11 @@ option_run(struct nbd_session *s, const char *data)
 		option_refuse(s, NBD_REP_ERR_SHUTDOWN, "shutting down");
 		return 0;
 	}
+	if (s->tls == NBD_TLS_REQUIRED && !s->in_tls &&
+	    (o == NULL || !o->before_tls)) { /* N49 */
+		option_refuse(s, NBD_REP_ERR_TLS_REQD, "STARTTLS comes first");
+		return 0;
+	}
 	if (o == NULL) {
 		option_refuse(
 		    s, NBD_REP_ERR_UNSUP, "option %u is unknown", s->option_nr);
@@ -445,6 +510,7 @@ flags_parse(struct nbd_session *s)
 	if ((flags &
 		~(uint32_t)(NBD_FLAG_FIXED_NEWSTYLE | NBD_FLAG_NO_ZEROES)) != 0)
 		return session_fail(s, -EPROTO, "client flags 0x%x", flags);
+	s->fixed = (flags & NBD_FLAG_FIXED_NEWSTYLE) != 0;
 	s->no_zeroes = (flags & NBD_FLAG_NO_ZEROES) != 0;
 	s->in_pos += 4;
 	s->phase = PHASE_OPTIONS;
@@ -538,6 +604,17 @@ await(struct nbd_session *s, size_t needed)
 	return session_room(s, needed < 2 * have ? needed : 2 * have);
 }
 
+void
+option_reset(struct nbd_session *s)
+{
+	s->nr_options = 0;
+	s->max_options = s->limits->max_options;
+	s->structured = false;
+	s->extended = false;
+	s->contexts = 0;
+	s->contexts_of = NULL;
+}
+
 int
 option_parse(struct nbd_session *s)
 {
@@ -545,7 +622,7 @@ option_parse(struct nbd_session *s)
 	int err;
 
 	s->blocked = false;
-	while (s->phase != PHASE_TRANSMISSION && !s->closing) {
+	while (s->phase != PHASE_TRANSMISSION && !s->closing && !s->tls_next) {
 		if (session_full(s)) {
 			s->blocked = true;
 			return 0;

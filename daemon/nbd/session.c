@@ -55,8 +55,8 @@ nbd_session_new(const struct nbd_host *host, void (*wake)(void *arg), void *arg)
 	s->wake = wake;
 	s->wake_arg = arg;
 	s->limits = host->limits;
-	s->max_options = s->limits->max_options;
 	s->request_size = NBD_REQUEST_SIZE;
+	option_reset(s);
 	STAILQ_INIT(&s->pending);
 	STAILQ_INIT(&s->stepping);
 	STAILQ_INIT(&s->unsent);
@@ -75,6 +75,13 @@ void
 nbd_set_task(struct nbd_session *s, uint32_t task)
 {
 	s->task = task;
+}
+
+void
+nbd_set_tls(struct nbd_session *s, enum nbd_tls tls)
+{
+	assert(s->phase == PHASE_FLAGS);
+	s->tls = tls;
 }
 
 static void
@@ -169,6 +176,22 @@ nbd_features(const struct nbd_session *s)
 	if (s->contexts != 0)
 		features |= NBD_FEATURE_CONTEXTS;
 	return features;
+}
+
+bool
+nbd_wants_tls(const struct nbd_session *s)
+{
+	return s->tls_next && !s->aborted && s->sent == s->appended;
+}
+
+void
+nbd_tls_begun(struct nbd_session *s)
+{
+	assert(nbd_wants_tls(s));
+	assert(session_avail(s) == 0);
+	s->tls_next = false;
+	s->in_tls = true;
+	option_reset(s);
 }
 
 int
@@ -357,7 +380,7 @@ in_new(struct nbd_session *s)
 bool
 nbd_listens(struct nbd_session *s)
 {
-	if (s->aborted || s->closing || s->eof)
+	if (s->aborted || s->closing || s->eof || s->tls_next)
 		return false;
 	if (s->phase == PHASE_TRANSMISSION && s->cpu == NULL)
 		return false;

@@ -250,6 +250,11 @@ void option_refuse(struct nbd_session *s, uint32_t type, const char *fmt, ...)
 const char *option_quote(char out[QUOTED_SIZE], const char *s);
 /* A name as C has it.  False: no such name can exist. */
 bool option_name(char name[NBD_MAX_STRING + 1], const char *data, uint32_t len);
+/* Nothing was negotiated: at the start, and when TLS begins (N47). */
+void option_reset(struct nbd_session *s);
+/* The export of that name, if there is one for this client; or NULL. */
+const struct nbd_export *
+option_export(const struct nbd_session *s, const char *name);
 
 /* ------------------------------------------------------------- context.c */
 
@@ -344,6 +349,10 @@ struct nbd_session {
 
 	/* The handshake. */
 	const struct nbd_host *host;
+	enum nbd_tls tls;
+	bool tls_next; /* STARTTLS was acknowledged; then */
+	bool in_tls;
+	bool fixed; /* the client speaks fixed newstyle */
 	bool no_zeroes;
 	bool in_option; /* its header has come: */
 	uint32_t option_nr, option_len;

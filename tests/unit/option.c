@@ -509,6 +509,436 @@ test_starttls(void **state)
 	client_free(c);
 }
 
+/* ---------------------------------------------------- TLS where it is there */
+
+/* Exports "disk" and "secret", the second one for TLS alone. */
+static struct client *
+tls_begin(enum nbd_tls tls, uint32_t flags)
+{
+	struct client *c = client_new(NULL);
+	struct bytes b = { 0 };
+
+	c->export[1] = c->export[0];
+	c->export[1].name = "secret";
+	c->export[1].tls_only = true;
+	c->nr_exports = 2;
+	nbd_set_tls(c->session, tls);
+	bytes_be(&b, flags, 4);
+	client_send(c, &b);
+	expect_greeting(c);
+	return c;
+}
+
+/* What the caller does with the bytes meanwhile is not the session's. */
+static void
+start_tls(struct client *c)
+{
+	struct bytes b = { 0 };
+
+	add_option(&b, NBD_OPT_STARTTLS, NULL, 0);
+	client_send(c, &b);
+	expect_ack(c, NBD_OPT_STARTTLS);
+	expect_no_more(c);
+	assert_true(nbd_wants_tls(c->session));
+	nbd_tls_begun(c->session);
+	assert_false(nbd_wants_tls(c->session));
+	assert_true(nbd_listens(c->session));
+}
+
+/* One option, alone: the type of its only reply. */
+static uint32_t
+answer(struct client *c, uint32_t nr, const void *data, size_t len)
+{
+	struct bytes b = { 0 };
+	uint32_t type, reply_len;
+
+	add_option(&b, nr, data, len);
+	client_send(c, &b);
+	assert_true(c->in.len - c->in_pos >= 20);
+	type = get_be32(c->in.p + c->in_pos + 12);
+	expect_option(c, nr, type, &reply_len);
+	expect_no_more(c);
+	return type;
+}
+
+/* The same of INFO and GO of a name, which must agree. */
+static uint32_t
+answer_to_name(struct client *c, const char *name)
+{
+	static const uint32_t nrs[] = { NBD_OPT_INFO, NBD_OPT_GO };
+	uint32_t type[2];
+	char data[64];
+	unsigned i;
+
+	for (i = 0; i < 2; i++) {
+		put_be32(data, (uint32_t)strlen(name));
+		memcpy(data + 4, name, strlen(name));
+		put_be16(data + 4 + strlen(name), 0);
+		type[i] = answer(c, nrs[i], data, 6 + strlen(name));
+	}
+	assert_int_equal(type[0], type[1]);
+	return type[0];
+}
+
+/* The names that LIST has. */
+static unsigned
+count_listed(struct client *c)
+{
+	struct bytes b = { 0 };
+	unsigned nr = 0;
+	uint32_t len;
+
+	add_option(&b, NBD_OPT_LIST, NULL, 0);
+	client_send(c, &b);
+	while (get_be32(c->in.p + c->in_pos + 12) == NBD_REP_SERVER) {
+		expect_option(c, NBD_OPT_LIST, NBD_REP_SERVER, &len);
+		nr++;
+	}
+	expect_ack(c, NBD_OPT_LIST);
+	expect_no_more(c);
+	return nr;
+}
+
+static void
+test_tls_begins(void **state)
+{
+	static const enum nbd_tls modes[] = { NBD_TLS_ALLOWED,
+		NBD_TLS_REQUIRED };
+	unsigned i;
+
+	(void)state;
+	for (i = 0; i < 2; i++) {
+		struct client *c = tls_begin(modes[i], 3);
+
+		assert_int_equal(
+		    answer(c, NBD_OPT_STARTTLS, "x", 1), NBD_REP_ERR_INVALID);
+		start_tls(c);
+		assert_int_equal(
+		    answer(c, NBD_OPT_STARTTLS, NULL, 0), NBD_REP_ERR_INVALID);
+		assert_int_equal(
+		    answer(c, NBD_OPT_STARTTLS, "x", 1), NBD_REP_ERR_INVALID);
+		assert_int_equal(count_listed(c), 2);
+		assert_int_equal(
+		    answer(c, NBD_OPT_ABORT, NULL, 0), NBD_REP_ACK);
+		assert_true(nbd_done(c->session));
+		client_free(c);
+	}
+}
+
+static void
+test_tls_waits_for_the_ack(void **state)
+{
+	struct client *c = tls_begin(NBD_TLS_ALLOWED, 3);
+	struct bytes b = { 0 };
+	struct iovec iov[2];
+
+	(void)state;
+	c->out_step = 1;
+	c->deaf = true;
+	add_option(&b, NBD_OPT_STARTTLS, NULL, 0);
+	client_send(c, &b);
+	assert_false(nbd_wants_tls(c->session));
+	assert_false(nbd_listens(c->session));
+	assert_int_equal(nbd_out(c->session, iov, 2), 1);
+	nbd_sent(c->session, iov[0].iov_len - 1);
+	assert_false(nbd_wants_tls(c->session));
+	assert_int_equal(nbd_out(c->session, iov, 2), 1);
+	nbd_sent(c->session, 1);
+	assert_true(nbd_wants_tls(c->session));
+	assert_false(nbd_listens(c->session));
+	assert_int_equal(nbd_want(c->session, iov, 2), 0);
+	assert_false(nbd_done(c->session));
+	client_free(c);
+}
+
+static void
+test_tls_ends_with_shutdown(void **state)
+{
+	struct client *c = tls_begin(NBD_TLS_ALLOWED, 3);
+	struct bytes b = { 0 };
+
+	(void)state;
+	add_option(&b, NBD_OPT_STARTTLS, NULL, 0);
+	client_send(c, &b);
+	assert_true(nbd_wants_tls(c->session));
+	nbd_shutdown(c->session);
+	assert_true(nbd_done(c->session));
+	client_free(c);
+
+	c = tls_begin(NBD_TLS_REQUIRED, 3);
+	nbd_shutdown(c->session);
+	assert_int_equal(
+	    answer(c, NBD_OPT_STARTTLS, NULL, 0), NBD_REP_ERR_SHUTDOWN);
+	assert_false(nbd_wants_tls(c->session));
+	client_free(c);
+}
+
+/* INFO's flags of the default export. */
+static uint16_t
+info_flags(struct client *c)
+{
+	struct bytes b = { 0 };
+	uint32_t len;
+	uint16_t flags;
+
+	add_info(&b, NBD_OPT_INFO, "", -1);
+	client_send(c, &b);
+	flags =
+	    get_be16(expect_option(c, NBD_OPT_INFO, NBD_REP_INFO, &len) + 10);
+	expect_ack(c, NBD_OPT_INFO);
+	return flags;
+}
+
+static void
+test_tls_resets(void **state)
+{
+	struct client *c = tls_begin(NBD_TLS_ALLOWED, 3);
+	unsigned i;
+
+	(void)state;
+	assert_int_equal(count_listed(c), 1);
+	assert_true(c->session->max_options > c->limits.max_options);
+	start_tls(c);
+	assert_int_equal(c->session->max_options, c->limits.max_options);
+	assert_int_equal(c->session->nr_options, 0);
+	for (i = 0; i < c->limits.max_options; i++)
+		assert_int_equal(answer(c, 99, NULL, 0), NBD_REP_ERR_UNSUP);
+	client_free(c);
+}
+
+static uint32_t
+no_status(const struct nbd_export *e, struct cpu *cpu, uint64_t pos,
+    uint64_t *len, unsigned *steps)
+{
+	(void)e;
+	(void)cpu;
+	(void)pos;
+	(void)len;
+	(*steps)--;
+	return 0;
+}
+
+/* CVE-2021-3716: what plaintext has agreed on is not agreed on in TLS. */
+static void
+test_tls_forgets_agreements(void **state)
+{
+	static const struct nbd_context contexts[] = {
+		{ "base:allocation", no_status },
+		{},
+	};
+	struct client *c = tls_begin(NBD_TLS_ALLOWED, 3);
+	struct bytes b = { 0 };
+	uint32_t len;
+
+	(void)state;
+	c->export[0].contexts = contexts;
+	assert_int_equal(
+	    answer(c, NBD_OPT_STRUCTURED_REPLY, NULL, 0), NBD_REP_ACK);
+	assert_int_equal(
+	    answer(c, NBD_OPT_EXTENDED_HEADERS, NULL, 0), NBD_REP_ACK);
+	add_contexts(&b, NBD_OPT_SET_META_CONTEXT, "", "base:allocation", NULL);
+	client_send(c, &b);
+	expect_option(c, NBD_OPT_SET_META_CONTEXT, NBD_REP_META_CONTEXT, &len);
+	expect_ack(c, NBD_OPT_SET_META_CONTEXT);
+	assert_int_equal(context_chosen(c->session, &c->export[0]), 1);
+	start_tls(c);
+	assert_int_equal(context_chosen(c->session, &c->export[0]), 0);
+	assert_false(info_flags(c) & NBD_FLAG_SEND_DF);
+	assert_int_equal(
+	    answer(c, NBD_OPT_STRUCTURED_REPLY, NULL, 0), NBD_REP_ACK);
+	client_free(c);
+}
+
+static void
+test_tls_injection(void **state)
+{
+	static const enum nbd_tls modes[] = { NBD_TLS_ALLOWED,
+		NBD_TLS_REQUIRED };
+	size_t behind;
+	unsigned i;
+
+	(void)state;
+	for (i = 0; i < 2; i++)
+		for (behind = 1; behind <= 16; behind += 15) {
+			struct client *c = tls_begin(modes[i], 3);
+			struct bytes b = { 0 };
+
+			add_option(&b, NBD_OPT_STARTTLS, NULL, 0);
+			add_option(&b, NBD_OPT_ABORT, NULL, 0);
+			b.len -= 16 - behind;
+			client_send(c, &b);
+			assert_int_equal(c->error, -EPROTO);
+			assert_non_null(
+			    strstr(nbd_error(c->session), "STARTTLS"));
+			expect_no_more(c);
+			assert_false(nbd_wants_tls(c->session));
+			assert_true(nbd_done(c->session));
+			client_free(c);
+		}
+}
+
+static void
+test_tls_required(void **state)
+{
+	static const uint32_t nrs[] = { NBD_OPT_LIST, NBD_OPT_INFO, NBD_OPT_GO,
+		NBD_OPT_STRUCTURED_REPLY, NBD_OPT_LIST_META_CONTEXT,
+		NBD_OPT_SET_META_CONTEXT, NBD_OPT_EXTENDED_HEADERS, 4, 99,
+		0xffffffff };
+	static const size_t lens[] = { 0, 7, 100 << 10 };
+	struct client *c = tls_begin(NBD_TLS_REQUIRED, 3);
+	struct bytes data = { 0 };
+	unsigned i, j;
+
+	(void)state;
+	bytes_fill(&data, 'x', 100 << 10);
+	for (i = 0; i < sizeof(nrs) / sizeof(*nrs); i++)
+		for (j = 0; j < 3; j++)
+			assert_int_equal(answer(c, nrs[i], data.p, lens[j]),
+			    NBD_REP_ERR_TLS_REQD);
+	assert_int_equal(answer_to_name(c, "disk"), NBD_REP_ERR_TLS_REQD);
+	assert_int_equal(answer_to_name(c, "none"), NBD_REP_ERR_TLS_REQD);
+	assert_int_equal(
+	    answer(c, NBD_OPT_ABORT, "bye", 3), NBD_REP_ACK); /* N34 */
+	assert_true(nbd_done(c->session));
+	client_free(c);
+	bytes_free(&data);
+}
+
+/* An export whose name nobody may use ends the session without a byte. */
+static void
+expect_hang_up(struct client *c, const char *name)
+{
+	struct bytes b = { 0 };
+
+	add_option(&b, NBD_OPT_EXPORT_NAME, name, strlen(name));
+	client_send(c, &b);
+	assert_int_not_equal(c->error, 0);
+	expect_no_more(c);
+	assert_false(nbd_in_transmission(c->session));
+	assert_true(nbd_done(c->session));
+	client_free(c);
+}
+
+static void
+test_tls_export_name(void **state)
+{
+	static const enum nbd_tls modes[] = { NBD_TLS_ALLOWED,
+		NBD_TLS_REQUIRED };
+	struct bytes b = { 0 };
+	struct client *c;
+	unsigned i;
+
+	(void)state;
+	expect_hang_up(tls_begin(NBD_TLS_REQUIRED, 3), "disk");
+	expect_hang_up(tls_begin(NBD_TLS_REQUIRED, 0), "disk");
+	expect_hang_up(tls_begin(NBD_TLS_ALLOWED, 3), "secret");
+	expect_hang_up(tls_begin(NBD_TLS_ALLOWED, 0), "secret");
+	expect_hang_up(tls_begin(NBD_TLS_OFF, 3), "secret");
+	for (i = 0; i < 2; i++) {
+		c = tls_begin(modes[i], 3);
+		start_tls(c);
+		add_option(&b, NBD_OPT_EXPORT_NAME, "secret", 6);
+		client_send(c, &b);
+		assert_int_equal(get_be64(expect_bytes(c, 10)), FAKE_SIZE);
+		assert_true(nbd_in_transmission(c->session));
+		client_free(c);
+	}
+}
+
+static void
+test_tls_never_required_inside(void **state)
+{
+	static const enum nbd_tls modes[] = { NBD_TLS_ALLOWED,
+		NBD_TLS_REQUIRED };
+	unsigned i;
+
+	(void)state;
+	for (i = 0; i < 2; i++) {
+		struct client *c = tls_begin(modes[i], 3);
+
+		start_tls(c);
+		assert_int_equal(answer(c, 99, "x", 1), NBD_REP_ERR_UNSUP);
+		assert_int_equal(
+		    answer_to_name(c, "none"), NBD_REP_ERR_UNKNOWN);
+		assert_int_equal(count_listed(c), 2);
+		client_free(c);
+	}
+}
+
+static void
+test_tls_only_exports(void **state)
+{
+	struct client *c = tls_begin(NBD_TLS_ALLOWED, 3);
+	struct bytes b = { 0 };
+	uint32_t len;
+
+	(void)state;
+	assert_int_equal(count_listed(c), 1);
+	assert_int_equal(answer_to_name(c, "secret"), NBD_REP_ERR_TLS_REQD);
+	assert_int_equal(answer_to_name(c, "none"), NBD_REP_ERR_TLS_REQD);
+	assert_int_equal(answer(c, 99, "x", 1), NBD_REP_ERR_UNSUP);
+	add_info(&b, NBD_OPT_INFO, "disk", -1);
+	client_send(c, &b);
+	expect_option(c, NBD_OPT_INFO, NBD_REP_INFO, &len);
+	expect_ack(c, NBD_OPT_INFO);
+	start_tls(c);
+	assert_int_equal(count_listed(c), 2);
+	add_info(&b, NBD_OPT_GO, "secret", -1);
+	client_send(c, &b);
+	expect_option(c, NBD_OPT_GO, NBD_REP_INFO, &len);
+	expect_ack(c, NBD_OPT_GO);
+	assert_true(nbd_in_transmission(c->session));
+	client_free(c);
+
+	/* the default export is one like the others */
+	c = tls_begin(NBD_TLS_ALLOWED, 3);
+	c->export[0].tls_only = true;
+	assert_int_equal(answer_to_name(c, ""), NBD_REP_ERR_TLS_REQD);
+	assert_int_equal(count_listed(c), 0);
+	client_free(c);
+
+	/* where there is no secret, what is not there is not there */
+	c = tls_begin(NBD_TLS_ALLOWED, 3);
+	c->export[1].tls_only = false;
+	assert_int_equal(answer_to_name(c, "none"), NBD_REP_ERR_UNKNOWN);
+	client_free(c);
+}
+
+static void
+test_tls_only_without_tls(void **state)
+{
+	struct client *c = tls_begin(NBD_TLS_OFF, 3);
+
+	(void)state;
+	assert_int_equal(count_listed(c), 1);
+	assert_int_equal(answer_to_name(c, "secret"), NBD_REP_ERR_UNKNOWN);
+	assert_int_equal(answer_to_name(c, "none"), NBD_REP_ERR_UNKNOWN);
+	assert_int_equal(
+	    answer(c, NBD_OPT_STARTTLS, NULL, 0), NBD_REP_ERR_POLICY);
+	expect_in_step(c);
+	client_free(c);
+}
+
+static void
+test_tls_needs_fixed_newstyle(void **state)
+{
+	struct client *c = tls_begin(NBD_TLS_ALLOWED, 2);
+
+	(void)state;
+	assert_int_equal(
+	    answer(c, NBD_OPT_STARTTLS, NULL, 0), NBD_REP_ERR_POLICY);
+	assert_false(nbd_wants_tls(c->session));
+	assert_int_equal(answer_to_name(c, "secret"), NBD_REP_ERR_UNKNOWN);
+	expect_in_step(c);
+	client_free(c);
+
+	c = tls_begin(NBD_TLS_REQUIRED, 0);
+	assert_int_equal(
+	    answer(c, NBD_OPT_STARTTLS, NULL, 0), NBD_REP_ERR_POLICY);
+	assert_int_equal(answer_to_name(c, "disk"), NBD_REP_ERR_TLS_REQD);
+	client_free(c);
+}
+
 /* ------------------------------------------------------------ INFO and GO */
 
 static void
@@ -722,22 +1152,6 @@ test_nothing_is_served_before_attach(void **state)
 
 /* ------------------------------------------------- the form of transmission */
 
-/* INFO's flags of the default export. */
-static uint16_t
-info_flags(struct client *c)
-{
-	struct bytes b = { 0 };
-	uint32_t len;
-	uint16_t flags;
-
-	add_info(&b, NBD_OPT_INFO, "", -1);
-	client_send(c, &b);
-	flags =
-	    get_be16(expect_option(c, NBD_OPT_INFO, NBD_REP_INFO, &len) + 10);
-	expect_ack(c, NBD_OPT_INFO);
-	return flags;
-}
-
 static void
 test_structured(void **state)
 {
@@ -844,6 +1258,31 @@ main(void)
 		CASE("waits for a slow reader of pipelined LISTs",
 		    test_slow_reader_of_list),
 		CASE("refuses STARTTLS by policy (N42, N43)", test_starttls),
+		CASE("goes on in TLS once STARTTLS is acknowledged (N43 to "
+		     "N45)",
+		    test_tls_begins),
+		CASE("listens to nothing between STARTTLS and TLS (N44)",
+		    test_tls_waits_for_the_ack),
+		CASE("does not begin TLS while shutting down (N21)",
+		    test_tls_ends_with_shutdown),
+		CASE("forgets what was before TLS (N47)", test_tls_resets),
+		CASE("agrees on nothing by what was said before TLS (N47)",
+		    test_tls_forgets_agreements),
+		CASE("hangs up on plaintext behind STARTTLS (N48)",
+		    test_tls_injection),
+		CASE("wants TLS before anything but ABORT where it is required "
+		     "(N34, N49, N51)",
+		    test_tls_required),
+		CASE("hangs up on an EXPORT_NAME that needs TLS (N50, N54)",
+		    test_tls_export_name),
+		CASE("asks for TLS no more inside TLS (N52)",
+		    test_tls_never_required_inside),
+		CASE("shows exports for TLS alone in TLS alone (N40, N53, N55)",
+		    test_tls_only_exports),
+		CASE("knows no exports for TLS where there is none (N42)",
+		    test_tls_only_without_tls),
+		CASE("offers no TLS to plain newstyle (N6)",
+		    test_tls_needs_fixed_newstyle),
 		CASE("refuses malformed INFO and GO, in step (N59, N60)",
 		    test_info_malformed),
 		CASE("answers INFO and GO alike (N61 to N66, N69, N71, N74, "
