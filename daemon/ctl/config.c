@@ -371,6 +371,10 @@ config_check(const struct config *c, unsigned nr_cpus, FILE *errors)
 	}
 	if (check_names(c, errors) != 0 || check_default(c, errors) != 0)
 		ret = -EINVAL;
+	if (daemon_check_tls(&c->daemon, err, sizeof(err)) != 0) {
+		fprintf(errors, "%s\n", err);
+		ret = -EINVAL;
+	}
 	STAILQ_FOREACH(d, &c->devices, link)
 		if (disk_check(&d->conf, nr_cpus, &conf, &queue, err,
 			sizeof(err)) != 0) {

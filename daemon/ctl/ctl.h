@@ -25,12 +25,22 @@ struct json_t; /* jansson's */
 #define DAEMON_PORT          10809 /* where nothing else is said */
 #define MEMORY_LIMIT_AUTO    UINT64_MAX
 #define DAEMON_MAX_PATH      107 /* sun_path, without its NUL */
+#define DAEMON_MAX_PLACE     320 /* bytes of an item of `listen` */
 #define DAEMON_MAX_LISTENERS 64
 #define DAEMON_PRIVATE       "-" /* a path: in a directory of its own */
 #define DAEMON_NO_DEFAULT    "none"
 #define DAEMON_MAX_CPU       1023
 #define DAEMON_MAX_CPUS      256 /* of a list, as many as workers */
 #define VSOCK_ANY            UINT32_MAX
+#define DAEMON_TLS_PRIORITY  "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
+
+/* What clients of a listener may have. */
+enum tls_mode {
+	TLS_OFF,
+	TLS_ALLOWED,
+	TLS_REQUIRED,
+	TLS_UNSAID, /* in `listen`: what the setting `tls` says */
+};
 
 /* Every setting of the daemon; daemon_attrs[] describes each field. */
 struct daemon_conf {
@@ -51,6 +61,11 @@ struct daemon_conf {
 	uint32_t max_requests; /* of a connection, */
 	uint64_t max_bytes;    /* in flight */
 	uint64_t max_total_bytes;
+	uint32_t tls;           /* enum tls_mode */
+	char *tls_certificates; /* path of a directory; NULL: none */
+	char *tls_psk;          /* path of a file; NULL: none */
+	bool tls_verify_peer;
+	char *tls_priority; /* GnuTLS's; NULL: DAEMON_TLS_PRIORITY */
 };
 
 extern const struct attr daemon_attrs[];
@@ -62,11 +77,13 @@ struct endpoint {
 	bool vsock;
 	uint32_t cid;  /* of vsock; VSOCK_ANY: every one of ours */
 	uint32_t port; /* 0: any that is free */
+	enum tls_mode tls;
 };
 
 /*
  * "unix:PATH", "/PATH", "unix:-" (a private one), "HOST:PORT", "[V6]:PORT",
- * ":PORT", "HOST", "vsock:PORT" or "vsock:CID:PORT".
+ * ":PORT", "HOST", "vsock:PORT" or "vsock:CID:PORT", and perhaps " tls=MODE"
+ * behind it.
  */
 int endpoint_parse(
     const char *text, struct endpoint *out, char *err, size_t errlen);
@@ -83,6 +100,34 @@ int daemon_endpoints(const struct daemon_conf *conf, struct endpoint *out,
  * -EINVAL with a sentence.
  */
 int cpu_list_parse(const char *text, unsigned *cpu, char *err, size_t errlen);
+
+/* Is TLS to be had anywhere? */
+bool daemon_wants_tls(const struct daemon_conf *conf);
+/* Does what is said of TLS fit together?  0, or -EINVAL with a sentence. */
+int daemon_check_tls(const struct daemon_conf *conf, char *err, size_t errlen);
+
+/* ----------------------------------------------------------------- psk.c */
+
+#define PSK_MAX_KEYS 65536u
+
+/* A key that a client and we share. */
+struct psk {
+	unsigned char user[128];
+	unsigned char key[512];
+	size_t user_len, key_len;
+	unsigned line;
+};
+
+/*
+ * Read a file of USER:HEXKEY lines, as psktool(1) makes it; NULL when anything
+ * is wrong with it, a line each to `errors`.
+ */
+struct psk_file;
+struct psk_file *psk_read(const char *path, FILE *errors);
+void psk_free(struct psk_file *f); /* NULL is fine */
+/* NULL: no such user. */
+const struct psk *
+psk_find(const struct psk_file *f, const void *user, size_t len);
 
 /* -------------------------------------------------------------- config.c */
 

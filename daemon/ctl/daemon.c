@@ -20,6 +20,13 @@ static const struct attr_choice memory_limits[] = {
 	{},
 };
 
+static const struct attr_choice tls_modes[] = {
+	{ "off", TLS_OFF, "no TLS" },
+	{ "allowed", TLS_ALLOWED, "for clients that ask for it" },
+	{ "required", TLS_REQUIRED, "for every client" },
+	{},
+};
+
 static int
 listen_check(const char *value, char *err, size_t errlen)
 {
@@ -43,12 +50,13 @@ affinity_check(const char *value, char *err, size_t errlen)
 #define DAEMON(f) ATTR_FIELD(struct daemon_conf, f), .group = &daemon_group
 
 const struct attr daemon_attrs[] = {
-	{ DAEMON(listen), .max = 300, .alias = { "socket" },
+	{ DAEMON(listen), .max = DAEMON_MAX_PLACE, .alias = { "socket" },
 	    .check = listen_check,
 	    .help = "where to listen, may be repeated: /PATH or unix:PATH, "
 		    "HOST:PORT, [V6]:PORT, or :PORT for every address; "
 		    "vsock:PORT or vsock:CID:PORT; unix:- for a socket in a "
-		    "new directory of its own" },
+		    "new directory of its own; \" tls=MODE\" behind it: not as "
+		    "`tls` says" },
 	{ DAEMON(port), .def = "0", .max = UINT16_MAX,
 	    .help =
 		"listen at this TCP port of `address`, too; 0 for none, but "
@@ -98,6 +106,18 @@ const struct attr daemon_attrs[] = {
 	    .help = "that of all connections: beyond it each has one request "
 		    "at a time, and a write that would double it fails with "
 		    "ENOMEM; 0 for no limit" },
+	{ DAEMON(tls), .def = "off", .choices = tls_modes, .max = TLS_REQUIRED,
+	    .help = "TLS for clients; needs tls_certificates or tls_psk" },
+	{ DAEMON(tls_certificates), .max = 1024,
+	    .help = "directory of server-cert.pem and server-key.pem; of "
+		    "ca-cert.pem and perhaps ca-crl.pem for tls_verify_peer" },
+	{ DAEMON(tls_psk), .max = 1024,
+	    .help = "file of shared keys, USER:HEXKEY, as psktool(1) makes" },
+	{ DAEMON(tls_verify_peer), .def = "0",
+	    .help = "clients without a shared key need a certificate that "
+		    "ca-cert.pem vouches for" },
+	{ DAEMON(tls_priority), .def = DAEMON_TLS_PRIORITY, .max = 1024,
+	    .help = "versions and ciphers, as GnuTLS writes them" },
 	{},
 };
 
@@ -162,14 +182,37 @@ split_host(const char *text, const char **host, size_t *len, const char **port)
 	return 0;
 }
 
-int
-endpoint_parse(const char *text, struct endpoint *out, char *err, size_t errlen)
+/* Cut " tls=MODE" off its end.  False: no such mode. */
+static bool
+cut_tls(char *text, enum tls_mode *out)
+{
+	static const char key[] = " tls=";
+	char *mode = NULL, *next = text;
+	const struct attr_choice *c = tls_modes;
+
+	*out = TLS_UNSAID;
+	while ((next = strstr(next, key)) != NULL)
+		mode = next++;
+	if (mode == NULL)
+		return true;
+	while (c->name != NULL && strcmp(c->name, mode + strlen(key)) != 0)
+		c++;
+	if (c->name == NULL)
+		return false;
+	while (mode > text && mode[-1] == ' ')
+		mode--;
+	*mode = '\0';
+	*out = (enum tls_mode)c->value;
+	return true;
+}
+
+static int
+parse_place(const char *text, struct endpoint *out, char *err, size_t errlen)
 {
 	const char *host, *port;
 	uint64_t number = DAEMON_PORT;
 	size_t len;
 
-	*out = (struct endpoint){};
 	if (strncmp(text, "unix:", 5) == 0)
 		return parse_path(text + 5, out, err, errlen);
 	if (strncmp(text, "vsock:", 6) == 0)
@@ -197,6 +240,24 @@ bad:
 }
 
 int
+endpoint_parse(const char *text, struct endpoint *out, char *err, size_t errlen)
+{
+	char place[DAEMON_MAX_PLACE + 1];
+
+	*out = (struct endpoint){};
+	if (strlen(text) > DAEMON_MAX_PLACE)
+		return refuse(err, errlen, -EINVAL,
+		    "listen: \"%.60s\": allowed: at most %d bytes", text,
+		    DAEMON_MAX_PLACE);
+	strcpy(place, text);
+	if (!cut_tls(place, &out->tls))
+		return refuse(err, errlen, -EINVAL,
+		    "listen: \"%s\": tls: allowed: off, allowed, required",
+		    text);
+	return parse_place(place, out, err, errlen);
+}
+
+int
 daemon_endpoints(const struct daemon_conf *conf, struct endpoint *out,
     char *err, size_t errlen)
 {
@@ -207,14 +268,18 @@ daemon_endpoints(const struct daemon_conf *conf, struct endpoint *out,
 			return refuse(err, errlen, -EINVAL,
 			    "listen: allowed: at most %d places",
 			    DAEMON_MAX_LISTENERS - 1);
-		ret = endpoint_parse(*s, &out[nr++], err, errlen);
+		ret = endpoint_parse(*s, &out[nr], err, errlen);
 		if (ret != 0)
 			return ret;
+		if (out[nr].tls == TLS_UNSAID)
+			out[nr].tls = (enum tls_mode)conf->tls;
+		nr++;
 	}
 	if (conf->port == 0 && nr > 0)
 		return nr;
 	out[nr] = (struct endpoint){
 		.port = conf->port != 0 ? conf->port : DAEMON_PORT,
+		.tls = (enum tls_mode)conf->tls,
 	};
 	if (conf->address != NULL)
 		strncpy(out[nr].host, conf->address, sizeof(out[nr].host) - 1);
@@ -269,4 +334,32 @@ cpu_list_parse(const char *text, unsigned *cpu, char *err, size_t errlen)
 		if (*at == '\0')
 			return (int)nr;
 	}
+}
+
+bool
+daemon_wants_tls(const struct daemon_conf *conf)
+{
+	struct endpoint ep[DAEMON_MAX_LISTENERS];
+	int nr = daemon_endpoints(conf, ep, NULL, 0);
+
+	while (nr-- > 0)
+		if (ep[nr].tls != TLS_OFF)
+			return true;
+	return conf->tls != TLS_OFF;
+}
+
+int
+daemon_check_tls(const struct daemon_conf *conf, char *err, size_t errlen)
+{
+	if (!daemon_wants_tls(conf))
+		return 0;
+	if (conf->tls_certificates == NULL && conf->tls_psk == NULL)
+		return refuse(err, errlen, -EINVAL,
+		    "tls: there is nothing that tells who we are; needed: "
+		    "tls_certificates or tls_psk");
+	if (conf->tls_verify_peer && conf->tls_certificates == NULL)
+		return refuse(err, errlen, -EINVAL,
+		    "tls_verify_peer: there is nothing to verify with; needed: "
+		    "tls_certificates");
+	return 0;
 }

@@ -299,6 +299,8 @@ const struct attr disk_attrs[] = {
 	    .help = "most memory for the data, then writes fail with ENOSPC; 0 "
 		    "for none" },
 	{ OWN(ro), .def = "0", .help = "read only" },
+	{ OWN(tls_only), .def = "0",
+	    .help = "for clients in TLS alone: others are not told of it" },
 	{ OWN(description), .max = NBD_MAX_TEXT,
 	    .help = "text that clients may show" },
 	{ OWN(export_names), .max = NBD_MAX_TEXT,

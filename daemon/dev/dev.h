@@ -250,6 +250,7 @@ struct disk_conf {
 	uint64_t plug_nsec;
 	uint64_t memory_limit; /* bytes; 0: none */
 	bool ro;
+	bool tls_only;
 	char *description;     /* NULL: none */
 	char **export_names;   /* besides its own; NULL: none */
 	char *trace;           /* path of its files; NULL: none */

@@ -64,9 +64,11 @@ knows_the_ways_to_name_a_place(void **state)
 		"a:", "a:65536", "[::1", "[]:1", "[::1]x", "a:1 ",
 		"vsock:", "vsock::1", "vsock:1:", "vsock:a", "vsock:a:1",
 		"vsock:1:2:3", "vsock:-1", "vsock:4294967295",
-		"vsock:4294967296:1" };
+		"vsock:4294967296:1", " tls=off", "unix: tls=off",
+		"a:1 tls=", "a:1 tls=on", "a:1 tls=off ",
+		"a:1 tls=required x" };
 	struct endpoint e;
-	char path[200];
+	char path[400];
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++) {
@@ -81,6 +83,10 @@ knows_the_ways_to_name_a_place(void **state)
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
 		assert_int_equal(
 		    endpoint_parse(bad[i], &e, err, sizeof(err)), -EINVAL);
+	/* what is longer than `listen` takes */
+	memset(path, 'a', sizeof(path) - 1);
+	path[sizeof(path) - 1] = '\0';
+	assert_int_equal(endpoint_parse(path, &e, err, sizeof(err)), -EINVAL);
 	/* sun_path: 107 bytes and a NUL */
 	memset(path, 'a', sizeof(path));
 	path[0] = '/';
@@ -119,6 +125,100 @@ listens_at_all_places_and_at_loopback_when_there_is_none(void **state)
 		attr_set(
 		    daemon_attrs, &c, "listen", "/b", false, err, sizeof(err));
 	assert_int_equal(daemon_endpoints(&c, e, err, sizeof(err)), -EINVAL);
+	attr_fini(daemon_attrs, &c);
+}
+
+static void
+a_place_may_say_how_it_has_tls(void **state)
+{
+	static const struct {
+		const char *text, *path, *host;
+		enum tls_mode tls;
+	} places[] = {
+		{ "a:1", "", "a", TLS_UNSAID },
+		{ "a:1 tls=off", "", "a", TLS_OFF },
+		{ "a:1 tls=allowed", "", "a", TLS_ALLOWED },
+		{ "[::1]:1   tls=required", "", "::1", TLS_REQUIRED },
+		{ "/a b tls=required", "/a b", "", TLS_REQUIRED },
+		{ "unix:a tls=x tls=off", "a tls=x", "", TLS_OFF },
+		{ "/a tls", "/a tls", "", TLS_UNSAID },
+		{ "/a,tls=off", "/a,tls=off", "", TLS_UNSAID },
+	};
+	struct endpoint e;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
+		assert_int_equal(
+		    endpoint_parse(places[i].text, &e, err, sizeof(err)), 0);
+		assert_string_equal(e.path, places[i].path);
+		assert_string_equal(e.host, places[i].host);
+		assert_int_equal(e.tls, places[i].tls);
+	}
+	assert_int_equal(
+	    endpoint_parse("a:1 tls=on", &e, err, sizeof(err)), -EINVAL);
+	assert_string_equal(err,
+	    "listen: \"a:1 tls=on\": tls: allowed: off, allowed, required");
+}
+
+static void
+set(struct daemon_conf *c, const char *name, const char *value)
+{
+	assert_int_equal(
+	    attr_set(daemon_attrs, c, name, value, false, err, sizeof(err)), 0);
+}
+
+static void
+tls_is_as_the_place_says_or_else_the_setting(void **state)
+{
+	struct endpoint e[DAEMON_MAX_LISTENERS];
+	struct daemon_conf c;
+
+	(void)state;
+	attr_init(daemon_attrs, &c);
+	assert_int_equal(daemon_endpoints(&c, e, err, sizeof(err)), 1);
+	assert_int_equal(e[0].tls, TLS_OFF);
+	assert_false(daemon_wants_tls(&c));
+
+	set(&c, "listen", "/a");
+	set(&c, "listen", "/b tls=off");
+	set(&c, "port", "7");
+	set(&c, "tls", "required");
+	assert_int_equal(daemon_endpoints(&c, e, err, sizeof(err)), 3);
+	assert_int_equal(e[0].tls, TLS_REQUIRED);
+	assert_int_equal(e[1].tls, TLS_OFF);
+	assert_int_equal(e[2].tls, TLS_REQUIRED);
+	assert_true(daemon_wants_tls(&c));
+
+	set(&c, "tls", "off");
+	assert_false(daemon_wants_tls(&c));
+	set(&c, "listen", "/c tls=allowed");
+	assert_true(daemon_wants_tls(&c));
+	assert_int_not_equal(
+	    attr_set(daemon_attrs, &c, "tls", "3", false, err, sizeof(err)), 0);
+	attr_fini(daemon_attrs, &c);
+}
+
+static void
+tls_needs_something_that_tells_who_is_who(void **state)
+{
+	struct daemon_conf c;
+
+	(void)state;
+	attr_init(daemon_attrs, &c);
+	set(&c, "tls_verify_peer", "1");
+	assert_int_equal(daemon_check_tls(&c, err, sizeof(err)), 0);
+	set(&c, "tls", "allowed");
+	assert_int_equal(daemon_check_tls(&c, err, sizeof(err)), -EINVAL);
+	assert_non_null(strstr(err, "tls_certificates or tls_psk"));
+	set(&c, "tls_psk", "/keys");
+	assert_int_equal(daemon_check_tls(&c, err, sizeof(err)), -EINVAL);
+	assert_non_null(strstr(err, "tls_verify_peer"));
+	set(&c, "tls_verify_peer", "0");
+	assert_int_equal(daemon_check_tls(&c, err, sizeof(err)), 0);
+	set(&c, "tls_psk", "");
+	set(&c, "tls_certificates", "/pki");
+	set(&c, "tls_verify_peer", "1");
+	assert_int_equal(daemon_check_tls(&c, err, sizeof(err)), 0);
 	attr_fini(daemon_attrs, &c);
 }
 
@@ -193,6 +293,9 @@ main(void)
 		cmocka_unit_test(knows_the_ways_to_name_a_place),
 		cmocka_unit_test(
 		    listens_at_all_places_and_at_loopback_when_there_is_none),
+		cmocka_unit_test(a_place_may_say_how_it_has_tls),
+		cmocka_unit_test(tls_is_as_the_place_says_or_else_the_setting),
+		cmocka_unit_test(tls_needs_something_that_tells_who_is_who),
 		cmocka_unit_test(refuses_a_bad_place_when_it_is_set),
 		cmocka_unit_test(reads_lists_of_cpus_in_their_order),
 	};
