@@ -8,10 +8,11 @@ CC      ?= gcc
 VERSION := 0.1.0
 
 # What is needed, as Debian 12 names it.  `make deps` installs what is missing.
-DEPS_BUILD := gcc make pkg-config libc6-dev libev-dev libinih-dev libjansson-dev libbsd-dev
+DEPS_BUILD := gcc make pkg-config libc6-dev libev-dev libinih-dev libjansson-dev libbsd-dev \
+	      libgnutls28-dev
 DEPS_DEMO  := fio
 DEPS_CHECK := valgrind strace libcmocka-dev libnbd-dev libnbd-bin python3-libnbd fio nbd-client qemu-utils \
-	      e2fsprogs blktrace clang-format clang-tidy cppcheck mandoc systemd
+	      e2fsprogs blktrace clang-format clang-tidy cppcheck mandoc systemd gnutls-bin
 DEPS_BENCH := fio libnbd-dev nbdkit nbd-server qemu-utils strace
 DEPS_FUZZ  := clang libclang-rt-dev
 
@@ -28,6 +29,7 @@ ALL_CFLAGS = -std=gnu17 $(OPT) $(WARN) $(SAN) -fno-strict-aliasing -pthread \
 	    $(shell pkg-config --cflags jansson inih 2>/dev/null) $(CFLAGS)
 LIBS_CTL = $(shell pkg-config --libs jansson inih 2>/dev/null) -lm
 LIBS_EV  = -lev
+LIBS_TLS = $(shell pkg-config --libs gnutls 2>/dev/null)
 LIBS_NBD = $(shell pkg-config --libs libnbd 2>/dev/null)
 
 # ---------------------------------------------------------------- what there is
@@ -39,7 +41,8 @@ main_src  := $(filter-out daemon/nullbctl.c $(replay_src),$(wildcard daemon/*.c)
 unit_src  := $(wildcard tests/unit/*.c)
 pipe_src  := $(wildcard tests/pipe/*.c)
 wire_src  := $(wildcard tests/wire/*.c)
-lib_src   := $(wildcard tests/lib/*.c)
+tls_src   := tests/lib/tls.c
+lib_src   := $(filter-out $(tls_src),$(wildcard tests/lib/*.c))
 wire_sh   := $(wildcard tests/wire/*.sh)
 style_sh  := $(wildcard tests/style/*.sh)
 man_src   := $(wildcard daemon/*.[1578].in)
@@ -63,7 +66,7 @@ $(B)/libupper.a: $(call obj,$(upper_src))
 
 $(B)/nullbd: $(call obj,$(main_src)) $(B)/libupper.a $(B)/libnullb.a
 	$(E) '  LD    $@'
-	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS_EV) $(LIBS_CTL)
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS_EV) $(LIBS_TLS) $(LIBS_CTL)
 
 $(B)/nullbctl: $(call obj,daemon/nullbctl.c) $(B)/libupper.a $(B)/libnullb.a
 	$(E) '  LD    $@'
@@ -99,6 +102,10 @@ $(wires): $(B)/wire/%: $(B)/obj/tests/wire/%.o $(call obj,$(lib_src))
 $(B)/soak: $(call obj,tests/soak/soak.c $(lib_src))
 	$(E) '  LD    $@'
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -lcmocka $(LIBS_NBD)
+
+# a client with TLS
+$(B)/wire/tls: $(call obj,$(tls_src))
+$(B)/wire/tls: LIBS_NBD += $(LIBS_TLS)
 
 # A manual page: where it says @devices@ or @daemon@ the attribute table goes.
 $(B)/man/%: daemon/%.in $(B)/nullbd

@@ -61,9 +61,11 @@ on_readable(struct ev_loop *ev, ev_io *w, int revents)
 static void
 on_writable(struct ev_loop *ev, ev_io *w, int revents)
 {
+	struct conn *c = w->data;
+
 	(void)revents;
 	ev_io_stop(ev, w);
-	conn_mark(w->data, CONN_DIRTY);
+	conn_mark(c, c->tls_begins ? CONN_READABLE : CONN_DIRTY);
 }
 
 /* Something is to be done that no bytes bring about: in this same turn. */
@@ -166,8 +168,15 @@ new_id(struct daemon *d)
 	return d->next_conn_id;
 }
 
+static const enum nbd_tls nbd_tls[] = {
+	[TLS_OFF] = NBD_TLS_OFF,
+	[TLS_ALLOWED] = NBD_TLS_ALLOWED,
+	[TLS_REQUIRED] = NBD_TLS_REQUIRED,
+};
+
 void
-conn_new(struct loop *main_loop, int fd, const struct sockaddr *peer)
+conn_new(struct loop *main_loop, int fd, const struct sockaddr *peer,
+    enum tls_mode tls)
 {
 	struct daemon *d = main_loop->daemon;
 	struct conn *c = calloc(1, sizeof(*c));
@@ -190,6 +199,7 @@ conn_new(struct loop *main_loop, int fd, const struct sockaddr *peer)
 	if (c->session == NULL)
 		goto fail;
 	nbd_set_task(c->session, c->id);
+	nbd_set_tls(c->session, nbd_tls[tls]);
 	log_debug("conn %u: from %s", c->id, c->peer);
 	atomic_fetch_add(&d->nr_conns, 1);
 	atomic_fetch_add(&main_loop->nr_conns, 1);
@@ -223,6 +233,9 @@ conn_free(struct conn *c)
 	stop_watchers(c);
 	TAILQ_REMOVE(&l->conns, c, link);
 	atomic_fetch_sub(&l->nr_conns, 1);
+	if (c->tls != NULL && !c->broken)
+		tlsconn_bye(c->tls);
+	tlsconn_free(c->tls);
 	close(c->fd);
 	nbd_session_free(c->session);
 	free(c);
@@ -291,25 +304,109 @@ conn_retry(struct conn *c, uint64_t now)
 	return nbd_in_flight(c->session) > before;
 }
 
-/* One recvmsg().  True: there may be more at once, and there is budget. */
+/* ------------------------------------------------------------------- TLS */
+
+/* The client has read that TLS is next: what it sends from now on is TLS's. */
+static void
+tls_begin(struct conn *c)
+{
+	struct daemon *d = c->loop->daemon;
+
+	c->tls = tlsconn_new(d->tls, c->fd);
+	if (c->tls == NULL) {
+		if (daemon_may_log(d))
+			log_warn("conn %u: TLS: out of memory", c->id);
+		conn_abort(c, clock_ns());
+		return;
+	}
+	c->tls_begins = true;
+	ev_io_start(c->loop->ev, &c->rd);
+}
+
+/* As far as it goes without waiting, then wait for what it needs. */
+static void
+tls_go_on(struct conn *c, uint64_t now)
+{
+	struct ev_loop *ev = c->loop->ev;
+	int err = tlsconn_handshake(c->tls);
+	bool writes = err == -EAGAIN && tlsconn_wants_write(c->tls);
+
+	if (err != 0 && err != -EAGAIN) { /* N46 */
+		if (err != -EPROTO)
+			log_debug("conn %u: %s", c->id, strerror(-err));
+		else if (daemon_may_log(c->loop->daemon))
+			log_info("conn %u: %s: TLS: %s: closed", c->id, c->peer,
+			    tlsconn_error(c->tls));
+		conn_abort(c, now);
+		return;
+	}
+	if (writes) {
+		ev_io_stop(ev, &c->rd);
+		ev_io_start(ev, &c->wr);
+	} else {
+		ev_io_start(ev, &c->rd);
+	}
+	if (err != 0)
+		return;
+	log_debug("conn %u: TLS: %s", c->id, tlsconn_describe(c->tls));
+	c->tls_begins = false;
+	nbd_tls_begun(c->session);
+	conn_mark(c, CONN_DIRTY); /* it listens again */
+}
+
+/* ------------------------------------------------------------------ bytes */
+
+static ssize_t
+receive(struct conn *c, struct iovec *iov, int nr)
+{
+	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = (size_t)nr };
+
+	if (c->tls != NULL)
+		return tlsconn_recv(c->tls, iov, nr);
+	return recvmsg(c->fd, &msg, MSG_DONTWAIT);
+}
+
+static ssize_t
+transmit(struct conn *c, struct iovec *iov, int nr)
+{
+	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = (size_t)nr };
+
+	if (c->tls != NULL)
+		return tlsconn_send(c->tls, iov, nr);
+	return sendmsg(c->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/*
+ * The socket has failed, as errno says.  N33: a client that does not wait for
+ * its answer is normal; one that breaks TLS is not.
+ */
+static void
+lost(struct conn *c, uint64_t now)
+{
+	if (c->tls == NULL || errno != EPROTO)
+		log_debug("conn %u: %s", c->id, strerror(errno));
+	else if (daemon_may_log(c->loop->daemon))
+		log_info("conn %u: %s: TLS: %s: closed", c->id, c->peer,
+		    tlsconn_error(c->tls));
+	conn_abort(c, now);
+}
+
+/* One read.  True: there may be more at once, and there is budget. */
 static bool
 read_once(struct conn *c, size_t *budget, uint64_t now)
 {
 	struct iovec iov[MAX_IOV];
-	struct msghdr msg = { .msg_iov = iov };
 	int nr = nbd_want(c->session, iov, MAX_IOV);
 	ssize_t n = -1;
 	bool more;
 
-	msg.msg_iovlen = (size_t)nr;
 	errno = EAGAIN;
 	if (nr == 0)
 		ev_io_stop(c->loop->ev, &c->rd);
 	else
-		n = recvmsg(c->fd, &msg, MSG_DONTWAIT);
+		n = receive(c, iov, nr);
 	if (n < 0 && errno != EAGAIN && errno != EINTR) {
-		log_debug("conn %u: %s", c->id, strerror(errno));
-		conn_abort(c, now);
+		lost(c, now);
 		return false;
 	}
 	if (n == 0) { /* fio never says DISC: no fault, no noise */
@@ -336,6 +433,10 @@ conn_read(struct conn *c, uint64_t now)
 		ev_io_stop(c->loop->ev, &c->rd);
 		return;
 	}
+	if (c->tls_begins) {
+		tls_go_on(c, now);
+		return;
+	}
 	while (read_once(c, &budget, now))
 		;
 	if (c->broken)
@@ -349,13 +450,11 @@ static void
 conn_write(struct conn *c)
 {
 	struct iovec iov[MAX_IOV];
-	struct msghdr msg = { .msg_iov = iov };
 	ssize_t n;
 	int nr;
 
 	while (!c->broken && (nr = nbd_out(c->session, iov, MAX_IOV)) > 0) {
-		msg.msg_iovlen = (size_t)nr;
-		n = sendmsg(c->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+		n = transmit(c, iov, nr);
 		if (n >= 0) {
 			nbd_sent(c->session, (size_t)n);
 			c->loop->worked = c->loop->cpu != NULL;
@@ -367,10 +466,23 @@ conn_write(struct conn *c)
 			ev_io_start(c->loop->ev, &c->wr);
 			return;
 		}
-		/* N33: a client that does not wait for its answer is normal */
-		log_debug("conn %u: %s", c->id, strerror(errno));
-		conn_abort(c, clock_ns());
+		lost(c, clock_ns());
 	}
+}
+
+/* Watch for input, or don't. */
+static void
+listen_or_not(struct conn *c)
+{
+	if (!nbd_listens(c->session)) {
+		ev_io_stop(c->loop->ev, &c->rd);
+		return;
+	}
+	ev_io_start(c->loop->ev, &c->rd);
+	if (c->tls == NULL || !tlsconn_pending(c->tls))
+		return;
+	conn_mark(c, CONN_READABLE); /* no event tells of what TLS has read */
+	c->loop->again = true;
 }
 
 void
@@ -388,10 +500,10 @@ conn_finish(struct conn *c)
 		hand_over(c);
 		return;
 	}
-	if (nbd_listens(c->session))
-		ev_io_start(c->loop->ev, &c->rd);
-	else
-		ev_io_stop(c->loop->ev, &c->rd);
+	if (c->tls == NULL && nbd_wants_tls(c->session))
+		tls_begin(c);
+	else if (!c->tls_begins)
+		listen_or_not(c);
 }
 
 void

@@ -10,6 +10,7 @@
  *	loop.c     a thread that plays a CPU: turn() runs the whole pipeline
  *	listen.c   sockets that accept
  *	conn.c     one NBD connection: bytes between a socket and a session
+ *	tls.c      how they go through TLS
  *	client.c   who is connected
  *	ctlconn.c  one connection of the control socket
  *	tracer.c   a trace on its way to files, or to such a connection
@@ -130,6 +131,42 @@ void loop_wake(struct loop *l);
 void loop_tell(struct loop *l, enum loop_order order);
 void loop_post(struct loop *l, struct conn *c);
 
+/* ----------------------------------------------------------------- tls.c */
+
+/* Keys, certificates and what is allowed: the same for all connections. */
+struct tls;
+/*
+ * Read the files that the configuration names.  NULL when anything is wrong
+ * with one, a line each to `errors`.
+ */
+struct tls *tls_new(const struct daemon_conf *conf, FILE *errors);
+void tls_free(struct tls *t); /* NULL is fine */
+
+/* TLS on a connected socket, which stays the caller's and does not block. */
+struct tlsconn;
+struct tlsconn *tlsconn_new(struct tls *tls, int fd); /* NULL: no memory */
+void tlsconn_free(struct tlsconn *t);                 /* NULL is fine */
+/*
+ * 0: it is made; -EAGAIN: call again when the socket is writable, or readable;
+ * -EPROTO: it has failed; or -errno of the socket, or of a client that is gone.
+ */
+int tlsconn_handshake(struct tlsconn *t);
+bool tlsconn_wants_write(const struct tlsconn *t);
+/*
+ * As recvmsg() and sendmsg(), with EPROTO where what came is no TLS.  Fewer
+ * bytes than there is room for are all that there is, or enough for a time.
+ * After EAGAIN send the same bytes, or more behind them.
+ */
+ssize_t tlsconn_recv(struct tlsconn *t, const struct iovec *iov, int nr);
+ssize_t tlsconn_send(struct tlsconn *t, const struct iovec *iov, int nr);
+/* Is there something to receive of which the socket knows no more? */
+bool tlsconn_pending(const struct tlsconn *t);
+/* Say that no more comes (N58), if the socket takes it now. */
+void tlsconn_bye(struct tlsconn *t);
+/* In words: why it has failed; what was agreed on.  Until the next call. */
+const char *tlsconn_error(struct tlsconn *t);
+const char *tlsconn_describe(struct tlsconn *t);
+
 /* ---------------------------------------------------------------- conn.c */
 
 enum conn_on {
@@ -141,6 +178,8 @@ enum conn_on {
 struct conn {
 	struct loop *loop;
 	struct nbd_session *session;
+	struct tlsconn *tls; /* NULL: none (yet) */
+	bool tls_begins;     /* its handshake is under way */
 	int fd;
 	unsigned id; /* for the log and traces; not 0 */
 	sa_family_t family;
@@ -165,7 +204,8 @@ struct conn {
 };
 
 /* Take over an accepted socket.  On failure it is closed. */
-void conn_new(struct loop *main_loop, int fd, const struct sockaddr *peer);
+void conn_new(struct loop *main_loop, int fd, const struct sockaddr *peer,
+    enum tls_mode tls);
 /* Start it on the loop that it was posted to. */
 void conn_attach(struct conn *c, struct loop *l, uint64_t now);
 /* Read once, parse, submit. */
@@ -203,7 +243,8 @@ struct listener {
 	struct daemon *daemon;
 	ev_io io;
 	int fd;
-	bool control;       /* the control socket, not NBD */
+	bool control; /* the control socket, not NBD */
+	enum tls_mode tls;
 	sa_family_t family; /* AF_UNIX, AF_INET, AF_INET6 or AF_VSOCK */
 	char path[109];     /* of a UNIX socket; else "" */
 	bool abstract;      /* the path is a name in the abstract space */
@@ -313,11 +354,11 @@ void reload_watch(struct daemon *d);
 
 /* ----------------------------------------------------------------- uri.c */
 
-/* The NBD URI of an export at a listener, in MAX_URI bytes. */
-void
-uri_make(char *out, size_t len, const struct listener *ln, const char *export);
-/* The first listener that is for NBD. */
-const struct listener *uri_listener(const struct daemon *d);
+/* The NBD URI of an export (for TLS alone?) at a listener, in MAX_URI bytes. */
+void uri_make(char *out, size_t len, const struct listener *ln,
+    const char *export, bool tls_only);
+/* The first listener that is for NBD, if need be with TLS if there is one. */
+const struct listener *uri_listener(const struct daemon *d, bool tls_only);
 /* A disk that is on, for who reads the log: its URI, lines to paste. */
 void uri_log(const struct daemon *d, const struct disk *disk);
 void uri_log_all(const struct daemon *d); /* the first few */
@@ -398,9 +439,10 @@ struct daemon {
 	struct config *config; /* all that was asked for, and served since */
 	struct daemon_conf conf;
 	struct systemd systemd;
+	struct tls *tls; /* NULL: no listener has it */
 	struct machine *machine;
 	struct page_pool *pages;
-	struct disk **disk;          /* more are added by a reload */
+	struct disk **disk;           /* more are added by a reload */
 	struct export_name **exports; /* the same */
 	unsigned nr_disks;
 	unsigned nr_exports; /* names under which disks are served */

@@ -52,6 +52,7 @@ fill(struct nbd_export *e, struct disk *d, const char *name)
 		.queue = d->queue,
 		.size = disk_size(d),
 		.read_only = d->conf.ro,
+		.tls_only = d->conf.tls_only,
 		.rotational = lim->rotational,
 		.can_trim = lim->max_discard_sectors > 0,
 		.can_zero = lim->max_write_zeroes_sectors > 0,

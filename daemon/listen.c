@@ -116,7 +116,7 @@ on_connection(struct ev_loop *ev, ev_io *w, int revents)
 		if (ln->control)
 			ctlconn_new(d, fd);
 		else
-			conn_new(&d->main, fd, (struct sockaddr *)&ss);
+			conn_new(&d->main, fd, (struct sockaddr *)&ss, ln->tls);
 	}
 }
 
@@ -181,7 +181,11 @@ listener_add(struct daemon *d, int fd)
 {
 	struct listener *ln = &d->listener[d->nr_listeners++];
 
-	*ln = (struct listener){ .daemon = d, .fd = fd };
+	*ln = (struct listener){
+		.daemon = d,
+		.fd = fd,
+		.tls = (enum tls_mode)d->conf.tls,
+	};
 	locate(ln);
 	ev_io_init(&ln->io, on_connection, fd, EV_READ);
 	ln->io.data = ln;

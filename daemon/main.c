@@ -40,6 +40,10 @@ enum {
 	OPT_EXIT_WITH_PARENT,
 	OPT_CHECK,
 	OPT_MODPROBE,
+	OPT_TLS,
+	OPT_TLS_CERTIFICATES,
+	OPT_TLS_PSK,
+	OPT_TLS_VERIFY_PEER,
 	OPT_MAN_DEVICES,
 	OPT_MAN_DAEMON
 };
@@ -58,6 +62,10 @@ static const struct option long_options[] = {
 	{ "exit-with-parent", no_argument, NULL, OPT_EXIT_WITH_PARENT },
 	{ "check", no_argument, NULL, OPT_CHECK },
 	{ "modprobe", required_argument, NULL, OPT_MODPROBE },
+	{ "tls", required_argument, NULL, OPT_TLS },
+	{ "tls-certificates", required_argument, NULL, OPT_TLS_CERTIFICATES },
+	{ "tls-psk", required_argument, NULL, OPT_TLS_PSK },
+	{ "tls-verify-peer", no_argument, NULL, OPT_TLS_VERIFY_PEER },
 	{ "man-devices", no_argument, NULL, OPT_MAN_DEVICES },
 	{ "man-daemon", no_argument, NULL, OPT_MAN_DAEMON },
 	{ "verbose", no_argument, NULL, 'v' },
@@ -89,6 +97,14 @@ help(void)
 	    "says it,\n"
 	    "                       such as vsock:PORT\n"
 	    "      --control PATH   listen for nullbctl(1) on a UNIX socket\n"
+	    "      --tls MODE       off, allowed or required\n"
+	    "      --tls-certificates DIR\n"
+	    "                       where server-cert.pem, server-key.pem and, "
+	    "for\n"
+	    "                       --tls-verify-peer, ca-cert.pem are\n"
+	    "      --tls-psk FILE   shared keys, as psktool(1) makes them\n"
+	    "      --tls-verify-peer\n"
+	    "                       clients need a certificate of ca-cert.pem\n"
 	    "      --workers N      loops, which play CPUs; 0: one a core\n"
 	    "      --run COMMAND    run a shell command with $uri, "
 	    "$unixsocket, $port\n"
@@ -182,6 +198,12 @@ parse_options(struct config *c, struct options *o, int argc, char **argv)
 		case OPT_LISTEN: set(c, "listen", optarg); break;
 		case OPT_CONTROL: set(c, "control", optarg); break;
 		case OPT_WORKERS: set(c, "workers", optarg); break;
+		case OPT_TLS: set(c, "tls", optarg); break;
+		case OPT_TLS_CERTIFICATES:
+			set(c, "tls_certificates", optarg);
+			break;
+		case OPT_TLS_PSK: set(c, "tls_psk", optarg); break;
+		case OPT_TLS_VERIFY_PEER: set(c, "tls_verify_peer", "1"); break;
 		case OPT_RUN: o->run = optarg; break;
 		case OPT_PRINT_URI: o->print_uri = true; break;
 		case OPT_PIDFILE: set(c, "pidfile", optarg); break;
@@ -300,6 +322,7 @@ make_listeners(struct daemon *d)
 	struct endpoint ep[DAEMON_MAX_LISTENERS];
 	char err[MAX_ERROR] = "";
 	int nr = 0, i;
+	unsigned first;
 
 	if (systemd_listen(d, err, sizeof(err)) != 0)
 		goto fail;
@@ -307,9 +330,13 @@ make_listeners(struct daemon *d)
 		nr = daemon_endpoints(&d->conf, ep, err, sizeof(err));
 	if (nr < 0)
 		goto fail;
-	for (i = 0; i < nr; i++)
+	for (i = 0; i < nr; i++) {
+		first = d->nr_listeners;
 		if (listen_at(d, &ep[i], err, sizeof(err)) != 0)
 			goto fail;
+		while (first < d->nr_listeners)
+			d->listener[first++].tls = ep[i].tls;
+	}
 	if (d->conf.control == NULL ||
 	    listen_unix(d, d->conf.control, true, err, sizeof(err)) == 0)
 		return;
@@ -422,6 +449,7 @@ tear_down(struct daemon *d)
 	export_fini(d);
 	free(d->worker);
 	loop_fini(&d->main);
+	tls_free(d->tls);
 	page_pool_free(d->pages);
 	machine_free(d->machine);
 	pthread_mutex_destroy(&d->clients_lock);
@@ -537,8 +565,14 @@ main(int argc, char **argv)
 	check(host_choose_cpus(&d, err, sizeof(err)), err);
 	if (config_check(&c, d.nr_workers, stderr) != 0)
 		exit(EXIT_USAGE);
+	if (daemon_wants_tls(&d.conf)) {
+		d.tls = tls_new(&d.conf, stderr);
+		if (d.tls == NULL)
+			exit(EXIT_USAGE);
+	}
 	if (o.check) {
 		config_print(&c, d.nr_workers, stdout);
+		tls_free(d.tls);
 		config_fini(&c);
 		return EXIT_OK;
 	}

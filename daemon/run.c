@@ -33,15 +33,16 @@ on_ended(struct ev_loop *ev, ev_child *w, int revents)
 static void
 set_environment(const struct daemon *d)
 {
-	const struct listener *ln = uri_listener(d);
 	const struct nbd_export *e = export_default(d);
+	bool tls_only = e != NULL && e->tls_only;
+	const struct listener *ln = uri_listener(d, tls_only);
 	const char *name = e != NULL         ? e->name
 			   : d->nr_disks > 0 ? d->disk[0]->name
 					     : "";
 	bool v6 = ln->family == AF_INET6;
 	char text[MAX_URI];
 
-	uri_make(text, sizeof(text), ln, name);
+	uri_make(text, sizeof(text), ln, name, tls_only);
 	setenv("uri", text, 1);
 	setenv("exportname", name, 1);
 	setenv("unixsocket", ln->path, 1);

@@ -217,7 +217,7 @@ systemd_ready(const struct daemon *d)
 
 	for (unsigned i = 0; i < d->nr_disks; i++)
 		nr += d->disk[i]->queue != NULL;
-	uri_make(uri, sizeof(uri), uri_listener(d), "");
+	uri_make(uri, sizeof(uri), uri_listener(d, false), "", false);
 	systemd_notify(
 	    &d->systemd, "READY=1\nSTATUS=%u devices at %s", nr, uri);
 }

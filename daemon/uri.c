@@ -32,9 +32,18 @@ encode(char *out, size_t len, const char *text, const char *also)
 	*out = '\0';
 }
 
-void
-uri_make(char *out, size_t len, const struct listener *ln, const char *export)
+/* Does a client need TLS there? */
+static bool
+needs_tls(const struct listener *ln, bool tls_only)
 {
+	return ln->tls == TLS_REQUIRED || (ln->tls == TLS_ALLOWED && tls_only);
+}
+
+void
+uri_make(char *out, size_t len, const struct listener *ln, const char *export,
+    bool tls_only)
+{
+	const char *scheme = needs_tls(ln, tls_only) ? "nbds" : "nbd";
 	bool v6 = strchr(ln->host, ':') != NULL;
 	char name[3 * DISK_NAME_LEN], path[3 * sizeof(ln->path)];
 
@@ -42,45 +51,57 @@ uri_make(char *out, size_t len, const struct listener *ln, const char *export)
 	encode(path, sizeof(path), ln->path, "/");
 	switch (ln->family) {
 	case AF_UNIX:
-		snprintf(out, len, "nbd+unix:///%s?socket=%s%s", name,
+		snprintf(out, len, "%s+unix:///%s?socket=%s%s", scheme, name,
 		    ln->abstract ? "%00" : "", path);
 		return;
 	case AF_VSOCK:
-		snprintf(
-		    out, len, "nbd+vsock://%u:%u/%s", ln->cid, ln->port, name);
+		snprintf(out, len, "%s+vsock://%u:%u/%s", scheme, ln->cid,
+		    ln->port, name);
 		return;
 	default:
-		snprintf(out, len, "nbd://%s%s%s:%u/%s", v6 ? "[" : "",
+		snprintf(out, len, "%s://%s%s%s:%u/%s", scheme, v6 ? "[" : "",
 		    ln->host, v6 ? "]" : "", ln->port, name);
 	}
 }
 
-/* There is always one: main sees to it. */
+/* There is always a listener: main sees to it. */
 const struct listener *
-uri_listener(const struct daemon *d)
+uri_listener(const struct daemon *d, bool tls_only)
 {
-	const struct listener *ln = d->listener;
+	const struct listener *ln, *first = NULL;
 
-	while (ln->control)
-		ln++;
-	assert(ln < d->listener + d->nr_listeners);
-	return ln;
+	for (ln = d->listener; ln < d->listener + d->nr_listeners; ln++) {
+		if (ln->control)
+			continue;
+		if (!tls_only || ln->tls != TLS_OFF)
+			return ln;
+		if (first == NULL)
+			first = ln;
+	}
+	assert(first != NULL);
+	return first;
 }
 
 void
 uri_log(const struct daemon *d, const struct disk *disk)
 {
-	const struct listener *ln = uri_listener(d);
+	bool tls_only = disk->conf.tls_only;
+	const struct listener *ln = uri_listener(d, tls_only);
+	const char *tls = needs_tls(ln, tls_only) ? " -x" : "";
 	char uri[MAX_URI];
 
-	uri_make(uri, sizeof(uri), ln, disk->name);
+	if (tls_only && ln->tls == TLS_OFF)
+		log_warn("%s: tls_only, but no socket has TLS: nobody can "
+			 "attach it",
+		    disk->name);
+	uri_make(uri, sizeof(uri), ln, disk->name, tls_only);
 	log_info("%s: %s", disk->name, uri);
 	if (ln->family == AF_UNIX && !ln->abstract)
-		log_info("  nbd-client -unix '%s' -N '%s' /dev/nbd0", ln->path,
-		    disk->name);
+		log_info("  nbd-client -unix '%s' -N '%s'%s /dev/nbd0",
+		    ln->path, disk->name, tls);
 	if (ln->family == AF_INET || ln->family == AF_INET6)
-		log_info("  nbd-client %s %u -N '%s' /dev/nbd0", ln->host,
-		    ln->port, disk->name);
+		log_info("  nbd-client %s %u -N '%s'%s /dev/nbd0", ln->host,
+		    ln->port, disk->name, tls);
 	log_info("  fio --name=%s --ioengine=nbd --uri='%s' --rw=randrw "
 		 "--iodepth=32 --time_based --runtime=10",
 	    disk->name, uri);
@@ -101,6 +122,15 @@ uri_log_all(const struct daemon *d)
 		log_info("and more: %u devices in all", nr);
 }
 
+/* Is it served there? */
+static bool
+is_at(const struct disk *disk, const struct listener *ln)
+{
+	if (disk->queue == NULL || ln->control)
+		return false;
+	return !disk->conf.tls_only || ln->tls != TLS_OFF;
+}
+
 /* Of the devices each, at the listeners each. */
 int
 uri_print_all(const struct daemon *d, FILE *out)
@@ -111,9 +141,9 @@ uri_print_all(const struct daemon *d, FILE *out)
 
 	for (i = 0; i < d->nr_disks; i++)
 		for (ln = d->listener; ln < d->listener + d->nr_listeners; ln++)
-			if (d->disk[i]->queue != NULL && !ln->control) {
-				uri_make(
-				    uri, sizeof(uri), ln, d->disk[i]->name);
+			if (is_at(d->disk[i], ln)) {
+				uri_make(uri, sizeof(uri), ln, d->disk[i]->name,
+				    d->disk[i]->conf.tls_only);
 				fprintf(out, "%s\n", uri);
 			}
 	return fflush(out) == 0 ? 0 : -errno;

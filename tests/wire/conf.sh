@@ -37,15 +37,21 @@ job() { # JOB [SED-EXPRESSION]...
 		fio --output="$dir/out" "$dir/job" >"$dir/fio" 2>&1 ||
 		{ fault "conf/fio/$1"; cat "$dir/out" "$dir/fio"; }
 }
+# the key that conf/tls.conf asks for
+key=$dir/keys.psk
+echo 'alice:00112233445566778899aabbccddeeff' >"$key"
 for c in conf/*.conf; do
-	"$nullbd" -c "$c" --check >"$dir/first" || fault "$c: --check"
+	f=$c
+	[ "$c" = conf/tls.conf ] && f=$dir/tls.conf &&
+		sed "s|^tls_psk = .*|tls_psk = $key|" "$c" >"$f"
+	"$nullbd" -c "$f" --check >"$dir/first" || fault "$c: --check"
 	"$nullbd" -c "$dir/first" --check >"$dir/second" ||
 		fault "$c: what --check printed is refused"
 	cmp -s "$dir/first" "$dir/second" || fault "$c: --check twice differs"
 	# an ordinary user has no directory that we could name
 	grep -q '^ *\(control\|listen\|socket\) *= *[^ ]' "$c" &&
 		fault "$c: a socket file that not everybody can make"
-	start "$c" || continue
+	start "$f" || continue
 	"$nullbctl" --control "$dir/c" stat nullb0 >/dev/null || fault "$c: stat"
 	case $c in
 	*/null_blk.conf)
@@ -79,6 +85,13 @@ for c in conf/*.conf; do
 		job randrw.fio
 		stop
 		[ -s "$dir/nullb0.blktrace.0" ] || fault "$c: no trace" ;;
+	*/tls.conf)
+		nbdinfo --list --json "nbd+unix://?socket=$dir/s" |
+			grep -q secret && fault "$c: tells of the secret"
+		nbdinfo --size "nbd+unix:///secret?socket=$dir/s" >"$dir/out" 2>&1 &&
+			fault "$c: the secret is open"
+		nbdinfo --size "nbds+unix://alice@localhost/secret?socket=$dir/s&tls-psk-file=$key" |
+			grep -qx 1073741824 || fault "$c: no secret in TLS" ;;
 	*) fault "$c: no job tries it" ;;
 	esac
 	stop
