@@ -145,6 +145,7 @@ wait $client 2>/dev/null
 
 # ---- --print-uri: nothing else on standard output, and each of them serves
 
+rm "$tmp/uri"
 "$NULLBD" --print-uri -U - -U "$sock" -p 0 a:size=1M 'b c:size=2M' \
 	off:power=0 >"$tmp/uri" 2>"$log" &
 pid=$!
