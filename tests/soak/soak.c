@@ -32,7 +32,7 @@
 #define NR_HONEST  6u /* on each kind of device, three */
 #define NR_ODD     6u
 #define GROWTH     (8 * MiB)
-#define GROWTH_SAN (96 * MiB)
+#define GROWTH_SAN (192 * MiB)
 #define SIZE       (64 * MiB)
 
 static const char *const devices[] = { "none", "soft", "timer" };
@@ -275,7 +275,7 @@ read_nothing(struct client *c)
 	uint8_t buf[4096];
 	bool eof;
 
-	for (uint64_t i = 0; i < 500; i++) {
+	for (uint64_t i = 0; i < 100; i++) {
 		uint8_t request[EXT_REQUEST_SIZE];
 		size_t n =
 		    w->mode == WIRE_EXTENDED ? EXT_REQUEST_SIZE : REQUEST_SIZE;
@@ -352,6 +352,8 @@ client_main(char **argv)
 			c->device = one_in(c, 2) ? "scratch" : "timer";
 			odd[(number - NR_HONEST + c->nr_sessions / 50) %
 			    NR(odd)](c);
+			/* to annoy, not to take all there is of the CPU */
+			sleep_ms(20);
 		}
 	}
 	printf("client %u: %u sessions\n", number, c->nr_sessions);

@@ -182,7 +182,8 @@ nr_changes(const struct model *m, uint64_t at, uint64_t length)
 	return n;
 }
 
-/* As the design has it: README, "structured replies". */
+/* A read of MANY bytes tells every block that is a hole, a smaller one is one
+ * chunk: a hole, if nothing in it was written. */
 static void
 check_pieces(const struct model *m, const struct answer *a)
 {
