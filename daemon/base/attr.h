@@ -19,9 +19,9 @@ enum attr_type {
 	ATTR_BOOL,
 	ATTR_U32,
 	ATTR_U64,
-	ATTR_TEXT,  /* char *, NULL when empty: the object's own */
-	ATTR_LIST,  /* char **, up to a NULL: each set adds one, "" empties it */
-	ATTR_ROW,   /* a row of another table, by its name */
+	ATTR_TEXT, /* char *, NULL when empty: the object's own */
+	ATTR_LIST, /* char **, up to a NULL: each set adds one, "" empties it */
+	ATTR_ROW,  /* a row of another table, by its name */
 	ATTR_SHOWN, /* no field: show() prints it, none can set it */
 };
 

@@ -111,7 +111,8 @@ payload_iov(const struct command *c, uint32_t done, uint32_t end,
 	for (; left > 0; left -= room, off = 0) {
 		room = PAGE_SIZE - off < left ? PAGE_SIZE - off : left;
 		page = *next++;
-		if (page == behind) { /* one run of pages is one iovec */
+		/* one run of pages is one iovec */
+		if (behind != NULL && page == behind) {
 			last->iov_len += room;
 		} else {
 			if (behind != NULL && ++last == iov + max)
