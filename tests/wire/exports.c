@@ -198,8 +198,6 @@ refuses_names_that_are_taken(void **state)
 		    "conf:1: a: export_names: \"a\": is a name of a already" },
 		{ "[defaults]\nexport_names = x\n[a]\n[b]\n",
 		    "export_names: \"x\": is a name of a already" },
-		{ "[a]\nexport_names =\n",
-		    "conf:2: export_names: \"\": allowed: UTF-8" },
 		{ "[a]\nexport_names = \xff\n",
 		    "conf:2: export_names: \"\xff\": allowed: UTF-8" },
 		{ "[nullbd]\ndefault_export = x\n[a]\n",
