@@ -514,6 +514,8 @@ look_at_sent(struct oracle *o)
 		o->option_nr = (uint32_t)be(p + 8, 4);
 		o->nr_infos = 0;
 		o->nr_listed = 0;
+		if (o->option_nr == OPT_SET_META)
+			o->nr_contexts = 0; /* N102, also when it fails */
 		return true;
 	case ORACLE_TRANSMISSION: return request_sent(o);
 	}
@@ -739,10 +741,8 @@ take_refusal(struct oracle *o, uint32_t type)
 
 	CHECK(type <= REP_LAST_ERROR, "error 0x%x", type);
 	CHECK(o->shutting_down || type != REP_SHUTDOWN, "SHUTDOWN");
-	if (o->option_nr == OPT_SET_META) {
-		o->nr_contexts = 0; /* N102 */
-		o->contexts_of = NULL;
-	}
+	if (o->option_nr == OPT_SET_META)
+		o->nr_contexts = 0;
 	if (type == REP_SHUTDOWN) {
 		option_end(o, ORACLE_OPTIONS);
 		return;
