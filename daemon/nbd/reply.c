@@ -370,8 +370,9 @@ reply_failed(struct command *c)
 	struct nbd_session *s = c->session;
 
 	if (c->error == -EOPNOTSUPP && !fast_zero)
-		c->error = -EINVAL;             /* N121, N145 */
-	if (has_chunks(s) && c->req.length > 0) /* N134: all but a flush */
+		c->error = -EINVAL; /* N121, N145 */
+	/* N134: all but a flush, whatever its length says (N140) */
+	if (has_chunks(s) && c->req.type != NBD_CMD_FLUSH)
 		reply_error(s, &c->req, c->error, NULL, &c->error_pos);
 	else
 		reply_plain(s, &c->req, c->error, NULL);

@@ -419,6 +419,31 @@ test_chunk_errors(void **state)
 	in_both(errors_in_chunks);
 }
 
+static void
+flush_fails(void)
+{
+	struct world w = world_default();
+	struct client *c;
+
+	w.limits.write_cache = true;
+	c = client_new(&w);
+	client_speak(c, NULL);
+	c->fake.error = -EIO;
+	client_request(c, NBD_CMD_FLUSH, 0, 1, 0, 0);
+	expect_failure(c, 1, 0, NBD_EIO, NULL);
+	client_request(c, NBD_CMD_FLUSH, 0, 2, 8192, 4096);
+	expect_failure(c, 2, 8192, NBD_EIO, NULL);
+	expect_no_more(c);
+	client_free(c);
+}
+
+static void
+test_flush_fails_nowhere(void **state)
+{
+	(void)state;
+	in_both(flush_fails);
+}
+
 /* With a simple client none of it is seen. */
 static void
 test_simple_sees_no_holes(void **state)
@@ -469,6 +494,9 @@ main(void)
 		CASE("moves the bytes of a device without memory", test_null),
 		CASE("says what is wrong, and where (N126, N133, N134)",
 		    test_chunk_errors),
+		CASE("names no place where a flush failed, whatever its "
+		     "reserved fields say (N134, N140)",
+		    test_flush_fails_nowhere),
 		CASE("shows no hole to a simple client (N123)",
 		    test_simple_sees_no_holes),
 	};
