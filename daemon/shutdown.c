@@ -52,10 +52,13 @@ static void
 on_grace_over(struct ev_loop *ev, ev_timer *w, int revents)
 {
 	struct daemon *d = w->data;
+	struct conn *c;
 	unsigned i;
 
 	(void)ev;
 	(void)revents;
+	TAILQ_FOREACH(c, &d->main.conns, link) /* half an option is nothing */
+		conn_abort(c, clock_ns());
 	for (i = 0; i < d->nr_workers; i++)
 		loop_tell(&d->worker[i], LOOP_EXPIRE);
 }

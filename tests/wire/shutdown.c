@@ -288,6 +288,26 @@ a_second_signal_ends_at_once(void **state)
 	assert_int_not_equal(access(d->sock, F_OK), 0);
 }
 
+/* Half an option gets the time that a request in flight gets, not all. */
+static void
+half_an_option_holds_nobody_up(void **state)
+{
+	struct daemon *d = daemon_start("nullb0:size=64M", NULL);
+	struct wire *w = wire_unix(d->sock);
+	uint64_t start_ns;
+
+	(void)state;
+	wire_greeting(w);
+	wire_flags(w, HS_FIXED);
+	wire_send(w, "IHAVEOPT", 8);
+	sleep_ms(50);
+	start_ns = now_ns();
+	terminate(d);
+	wire_expect_eof(w);
+	daemon_ended(d);
+	assert_in_range((now_ns() - start_ns) / 1000000, 0, 3500);
+}
+
 static void
 accepts_nobody_while_ending(void **state)
 {
@@ -328,6 +348,8 @@ main(void)
 		    refuses_what_comes_later),
 		CASE("N21", "refuses options that come later",
 		    refuses_options_that_come_later),
+		CASE("N21 N162", "half an option holds nobody up",
+		    half_an_option_holds_nobody_up),
 		CASE("N162 N165", "ends in time whatever its clients do",
 		    ends_whatever_its_clients_do),
 		CASE("N162 N139", "writes in flight are whole or refused",
