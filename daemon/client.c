@@ -22,6 +22,7 @@ static const struct {
 	{ NBD_FEATURE_STRUCTURED, "structured" },
 	{ NBD_FEATURE_EXTENDED, "extended" },
 	{ NBD_FEATURE_CONTEXTS, "contexts" },
+	{ NBD_FEATURE_TLS, "tls" },
 	{},
 };
 

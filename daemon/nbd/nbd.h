@@ -158,6 +158,7 @@ enum nbd_feature {
 	NBD_FEATURE_STRUCTURED = 1 << 2, /* replies */
 	NBD_FEATURE_EXTENDED = 1 << 3,   /* headers */
 	NBD_FEATURE_CONTEXTS = 1 << 4,   /* at least one is selected */
+	NBD_FEATURE_TLS = 1 << 5,
 };
 unsigned nbd_features(const struct nbd_session *s);
 

@@ -175,6 +175,8 @@ nbd_features(const struct nbd_session *s)
 		features |= NBD_FEATURE_EXTENDED;
 	if (s->contexts != 0)
 		features |= NBD_FEATURE_CONTEXTS;
+	if (s->in_tls)
+		features |= NBD_FEATURE_TLS;
 	return features;
 }
 
