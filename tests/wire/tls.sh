@@ -88,6 +88,18 @@ refused nbdinfo "nbds+unix://alice@localhost/?socket=$sock&tls-psk-file=$tmp/wro
 refused nbdinfo "nbds+unix://bob@localhost/?socket=$sock&$psk"
 refused nbd-client -l 127.0.0.1 "$port"
 
+# clients are told apart
+/usr/bin/python3 - "$shared" "$NULLBCTL" "$control" <<-'END' || fail "nullbctl clients"
+	import nbd, subprocess, sys
+	h = nbd.NBD()
+	h.set_uri_allow_local_file(True)
+	h.connect_uri(sys.argv[1])
+	print(subprocess.check_output([sys.argv[2], "--control", sys.argv[3],
+	    "clients"], text=True).splitlines()[1])
+	sys.exit(0 if subprocess.check_output([sys.argv[2], "--control",
+	    sys.argv[3], "clients"], text=True).rstrip().endswith("tls") else 1)
+END
+
 head -c 32M /dev/urandom >"$tmp/image"
 for u in "$tcp" "$shared"; do
 	works nbdcopy --connections=4 "$tmp/image" "$u"
