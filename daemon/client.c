@@ -92,7 +92,7 @@ describe(const struct conn *c, struct client *out)
 		    atomic_load_explicit(&c->nr_requests, memory_order_relaxed),
 		.since_ns = c->since_ns,
 	};
-	snprintf(out->peer, sizeof(out->peer), "%s", c->peer);
+	memcpy(out->peer, c->peer, sizeof(out->peer));
 	for (size_t i = 0; feature_names[i].name != NULL; i++)
 		if (c->features & feature_names[i].feature)
 			out->feature[nr++] = feature_names[i].name;
@@ -102,18 +102,18 @@ int
 client_list(struct daemon *d, struct client **out)
 {
 	struct conn *c;
-	unsigned nr = 0;
+	/* those that come meanwhile are for the next time */
+	unsigned max = atomic_load(&d->nr_conns) + 1, nr = 0;
 
+	*out = calloc(max, sizeof(**out));
+	if (*out == NULL)
+		return -ENOMEM;
 	pthread_mutex_lock(&d->clients_lock);
 	TAILQ_FOREACH(c, &d->clients, client)
-		nr++;
-	*out = calloc(nr + 1, sizeof(**out));
-	nr = 0;
-	if (*out != NULL)
-		TAILQ_FOREACH(c, &d->clients, client)
+		if (nr < max)
 			describe(c, &(*out)[nr++]);
 	pthread_mutex_unlock(&d->clients_lock);
-	return *out != NULL ? (int)nr : -ENOMEM;
+	return (int)nr;
 }
 
 int

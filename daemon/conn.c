@@ -304,6 +304,21 @@ conn_retry(struct conn *c, uint64_t now)
 	return nbd_in_flight(c->session) > before;
 }
 
+/*
+ * The socket has failed, as errno says.  N33: a client that does not wait for
+ * its answer is normal; one that breaks TLS is not.
+ */
+static void
+lost(struct conn *c, uint64_t now)
+{
+	if (c->tls == NULL || errno != EPROTO)
+		log_debug("conn %u: %s", c->id, strerror(errno));
+	else if (daemon_may_log(c->loop->daemon))
+		log_info("conn %u: %s: TLS: %s: closed", c->id, c->peer,
+		    tlsconn_error(c->tls));
+	conn_abort(c, now);
+}
+
 /* ------------------------------------------------------------------- TLS */
 
 /* The client has read that TLS is next: what it sends from now on is TLS's. */
@@ -332,12 +347,8 @@ tls_go_on(struct conn *c, uint64_t now)
 	bool writes = err == -EAGAIN && tlsconn_wants_write(c->tls);
 
 	if (err != 0 && err != -EAGAIN) { /* N46 */
-		if (err != -EPROTO)
-			log_debug("conn %u: %s", c->id, strerror(-err));
-		else if (daemon_may_log(c->loop->daemon))
-			log_info("conn %u: %s: TLS: %s: closed", c->id, c->peer,
-			    tlsconn_error(c->tls));
-		conn_abort(c, now);
+		errno = -err;
+		lost(c, now);
 		return;
 	}
 	if (writes) {
@@ -374,21 +385,6 @@ transmit(struct conn *c, struct iovec *iov, int nr)
 	if (c->tls != NULL)
 		return tlsconn_send(c->tls, iov, nr);
 	return sendmsg(c->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
-}
-
-/*
- * The socket has failed, as errno says.  N33: a client that does not wait for
- * its answer is normal; one that breaks TLS is not.
- */
-static void
-lost(struct conn *c, uint64_t now)
-{
-	if (c->tls == NULL || errno != EPROTO)
-		log_debug("conn %u: %s", c->id, strerror(errno));
-	else if (daemon_may_log(c->loop->daemon))
-		log_info("conn %u: %s: TLS: %s: closed", c->id, c->peer,
-		    tlsconn_error(c->tls));
-	conn_abort(c, now);
 }
 
 /* One read.  True: there may be more at once, and there is budget. */
@@ -527,6 +523,7 @@ conn_abort(struct conn *c, uint64_t now)
 	if (c->broken)
 		return;
 	c->broken = true;
+	shutdown(c->fd, SHUT_RDWR); /* the last bio may take its time */
 	stop_watchers(c);
 	nbd_abort(c->session, now);
 }
@@ -536,6 +533,5 @@ conn_kick(struct conn *c, uint64_t now)
 {
 	if (!atomic_load(&c->kicked) || c->broken)
 		return;
-	shutdown(c->fd, SHUT_RDWR); /* the last bio may take its time */
 	conn_abort(c, now);
 }

@@ -88,6 +88,8 @@ enum loop_order {
 	LOOP_STOP = 8,     /* leave loop_run() */
 	LOOP_RETRY = 16,   /* a queue is being frozen: close plugs */
 	LOOP_KICK = 32,    /* hang up on those that are to be kicked */
+	/* done in one turn; the others hold */
+	LOOP_ONCE = LOOP_TAKE | LOOP_RETRY | LOOP_KICK,
 };
 
 /* A thread with a libev loop.  The main loop is one without a cpu. */
@@ -122,7 +124,7 @@ struct loop {
 /* 0 or -errno.  cpu NULL makes the main loop's. */
 int loop_init(struct loop *l, struct daemon *d, struct cpu *cpu);
 void loop_fini(struct loop *l);
-/* Run until loop->stop: watchers collect, then turn(). */
+/* Run until LOOP_STOP: watchers collect, then turn(). */
 void loop_run(struct loop *l);
 int loop_start(struct loop *l); /* in a thread of its own; 0 or -errno */
 void loop_join(struct loop *l); /* after LOOP_STOP */
@@ -340,7 +342,8 @@ const struct nbd_export *export_default(const struct daemon *d);
 
 /* -------------------------------------------------------------- device.c */
 
-/* Make a disk of it, power it on, and serve it.  0, or -errno and a sentence.
+/*
+ * Make a disk of it, power it on, and serve it.  0, or -errno with a sentence.
  */
 int device_add(
     struct daemon *d, const struct device *dev, char *err, size_t errlen);

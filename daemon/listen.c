@@ -17,6 +17,7 @@
 #include <sys/un.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +27,8 @@
 #include "base/log.h"
 
 #define BACKLOG      1024
+#define LOCK_TRIES   20
+#define LOCK_MS      100      /* between two of them */
 #define PRIVATE_NAME "socket" /* in the directory of a private one */
 
 static void
@@ -224,12 +227,16 @@ static int
 lock_directory(const char *path)
 {
 	char dir[sizeof(((struct sockaddr_un *)0)->sun_path)];
-	int fd;
+	int fd, i;
 
 	snprintf(dir, sizeof(dir), "%s", path);
 	fd = open(dirname(dir), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd >= 0)
-		flock(fd, LOCK_EX);
+	/* who keeps it longer is no daemon that starts, and holds nobody up */
+	for (i = 0; fd >= 0 && i < LOCK_TRIES; i++) {
+		if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+			break;
+		poll(NULL, 0, LOCK_MS);
+	}
 	return fd;
 }
 

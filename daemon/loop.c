@@ -132,7 +132,6 @@ take_inbox(struct loop *l, uint64_t now)
 	struct conn_list in = TAILQ_HEAD_INITIALIZER(in);
 	struct conn *c;
 
-	atomic_fetch_and(&l->orders, ~(unsigned)LOOP_TAKE);
 	pthread_mutex_lock(&l->inbox_lock);
 	TAILQ_CONCAT(&in, &l->inbox, link);
 	pthread_mutex_unlock(&l->inbox_lock);
@@ -167,7 +166,6 @@ retry_conns(struct loop *l)
 {
 	struct conn *c;
 
-	atomic_fetch_and(&l->orders, ~(unsigned)LOOP_RETRY);
 	TAILQ_FOREACH(c, &l->conns, link) {
 		c->next = NBD_STALLED;
 		conn_mark(c, CONN_STALLED);
@@ -179,7 +177,6 @@ kick_conns(struct loop *l, uint64_t now)
 {
 	struct conn *c;
 
-	atomic_fetch_and(&l->orders, ~(unsigned)LOOP_KICK);
 	TAILQ_FOREACH(c, &l->conns, link)
 		conn_kick(c, now);
 }
@@ -395,7 +392,8 @@ loop_run(struct loop *l)
 	uint64_t next;
 
 	do {
-		orders = atomic_load(&l->orders);
+		/* what comes later is of the next turn, which is woken */
+		orders = atomic_fetch_and(&l->orders, ~(unsigned)LOOP_ONCE);
 		if (epoch != NULL)
 			epoch_enter(epoch, l->cpu->id);
 		next = turn(l, orders);

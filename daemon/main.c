@@ -21,7 +21,7 @@
 /* What the command line asks for besides the configuration. */
 struct options {
 	const char *run; /* --run COMMAND */
-	bool any_port;   /* --port 0 */
+	bool places;     /* where to listen */
 	bool check;
 	bool print_uri;
 	bool exit_with_parent;
@@ -31,22 +31,18 @@ struct options {
 /* --------------------------------------------------------------- options */
 
 enum {
-	OPT_CONTROL = 256,
+	OPT_SETTING = 256, /* of the daemon, by its name */
 	OPT_LISTEN,
-	OPT_WORKERS,
 	OPT_RUN,
 	OPT_PRINT_URI,
-	OPT_PIDFILE,
 	OPT_EXIT_WITH_PARENT,
 	OPT_CHECK,
 	OPT_MODPROBE,
-	OPT_TLS,
-	OPT_TLS_CERTIFICATES,
-	OPT_TLS_PSK,
-	OPT_TLS_VERIFY_PEER,
 	OPT_MAN_DEVICES,
 	OPT_MAN_DAEMON
 };
+
+#define SHORT_OPTIONS "c:U:p:a:vhV"
 
 static const struct option long_options[] = {
 	{ "config", required_argument, NULL, 'c' },
@@ -54,18 +50,18 @@ static const struct option long_options[] = {
 	{ "port", required_argument, NULL, 'p' },
 	{ "address", required_argument, NULL, 'a' },
 	{ "listen", required_argument, NULL, OPT_LISTEN },
-	{ "control", required_argument, NULL, OPT_CONTROL },
-	{ "workers", required_argument, NULL, OPT_WORKERS },
+	{ "control", required_argument, NULL, OPT_SETTING },
+	{ "workers", required_argument, NULL, OPT_SETTING },
 	{ "run", required_argument, NULL, OPT_RUN },
 	{ "print-uri", no_argument, NULL, OPT_PRINT_URI },
-	{ "pidfile", required_argument, NULL, OPT_PIDFILE },
+	{ "pidfile", required_argument, NULL, OPT_SETTING },
 	{ "exit-with-parent", no_argument, NULL, OPT_EXIT_WITH_PARENT },
 	{ "check", no_argument, NULL, OPT_CHECK },
 	{ "modprobe", required_argument, NULL, OPT_MODPROBE },
-	{ "tls", required_argument, NULL, OPT_TLS },
-	{ "tls-certificates", required_argument, NULL, OPT_TLS_CERTIFICATES },
-	{ "tls-psk", required_argument, NULL, OPT_TLS_PSK },
-	{ "tls-verify-peer", no_argument, NULL, OPT_TLS_VERIFY_PEER },
+	{ "tls", required_argument, NULL, OPT_SETTING },
+	{ "tls-certificates", required_argument, NULL, OPT_SETTING },
+	{ "tls-psk", required_argument, NULL, OPT_SETTING },
+	{ "tls-verify-peer", no_argument, NULL, OPT_SETTING },
 	{ "man-devices", no_argument, NULL, OPT_MAN_DEVICES },
 	{ "man-daemon", no_argument, NULL, OPT_MAN_DAEMON },
 	{ "verbose", no_argument, NULL, 'v' },
@@ -91,7 +87,9 @@ help(void)
 	    "  -U, --unix PATH      listen on a UNIX socket; - makes a private "
 	    "one\n"
 	    "  -p, --port PORT      listen on TCP; 0 takes any free port\n"
-	    "  -a, --address HOST   ... on this address (127.0.0.1)\n"
+	    "  -a, --address HOST   ... on this address (127.0.0.1), with -p "
+	    "or "
+	    "no place\n"
 	    "      --listen PLACE   listen there, as `listen` of "
 	    "nullbd.conf(5) "
 	    "says it,\n"
@@ -143,6 +141,20 @@ set(struct config *c, const char *name, const char *value)
 	check(config_remember(c, ORIGIN_SETTING, name, value), "out of memory");
 }
 
+/* An option that is a setting: --tls-psk is tls_psk. */
+static void
+set_long(struct config *c, const struct option *o)
+{
+	char name[32], *p = name;
+	const char *from;
+
+	for (from = o->name; *from != '\0' && p < name + sizeof(name) - 1;
+	     from++)
+		*p++ = *from == '-' ? '_' : *from;
+	*p = '\0';
+	set(c, name, optarg != NULL ? optarg : "1");
+}
+
 /* Port 0 in a configuration is none; on the command line any free one. */
 static void
 set_any_port(struct config *c)
@@ -159,26 +171,60 @@ set_any_port(struct config *c)
 static void
 set_unix(struct config *c, const char *path)
 {
-	char value[DAEMON_MAX_PATH + 16];
+	char *value = NULL;
 
-	if (strlen(path) > DAEMON_MAX_PATH) {
-		fprintf(stderr,
-		    "nullbd: --unix: '%s' is longer than %d bytes\n", path,
-		    DAEMON_MAX_PATH);
-		exit(EXIT_USAGE);
-	}
-	snprintf(value, sizeof(value), "unix:%s", path);
+	check(asprintf(&value, "unix:%s", path) < 0, "out of memory");
 	set(c, "listen", value);
+	free(value);
+}
+
+/* A place of the command line takes the place of those of all files. */
+static void
+begin_place(struct config *c, struct options *o)
+{
+	if (!o->places)
+		set(c, "listen", "");
+	if (!o->places)
+		set(c, "port", "0");
+	o->places = true;
+}
+
+/* Where to listen: after everything else was read. */
+static void
+parse_places(struct config *c, struct options *o, int argc, char **argv)
+{
+	bool any_port = false;
+	int opt;
+
+	optind = 1;
+	while ((opt = getopt_long(
+		    argc, argv, SHORT_OPTIONS, long_options, NULL)) != -1) {
+		if (opt == 'a')
+			set(c, "address", optarg);
+		if (opt != 'U' && opt != 'p' && opt != OPT_LISTEN)
+			continue;
+		begin_place(c, o);
+		if (opt == 'U')
+			set_unix(c, optarg);
+		if (opt == OPT_LISTEN)
+			set(c, "listen", optarg);
+		if (opt == 'p') {
+			set(c, "port", optarg);
+			any_port = c->daemon.port == 0;
+		}
+	}
+	if (any_port)
+		set_any_port(c);
 }
 
 static void
 parse_options(struct config *c, struct options *o, int argc, char **argv)
 {
 	char err[MAX_ERROR] = "";
-	int opt;
+	int opt, index = 0;
 
 	while ((opt = getopt_long(
-		    argc, argv, "c:U:p:a:vhV", long_options, NULL)) != -1) {
+		    argc, argv, SHORT_OPTIONS, long_options, &index)) != -1) {
 		switch (opt) {
 		case 'c':
 			if (config_ini(c, optarg, stderr) != 0)
@@ -188,25 +234,13 @@ parse_options(struct config *c, struct options *o, int argc, char **argv)
 			if (config_modprobe(c, optarg, stderr) != 0)
 				exit(EXIT_USAGE);
 			break;
-		case 'U': set_unix(c, optarg); break;
+		case 'U':
 		case 'p':
-			o->any_port = strcmp(optarg, "0") == 0;
-			if (!o->any_port)
-				set(c, "port", optarg);
-			break;
-		case 'a': set(c, "address", optarg); break;
-		case OPT_LISTEN: set(c, "listen", optarg); break;
-		case OPT_CONTROL: set(c, "control", optarg); break;
-		case OPT_WORKERS: set(c, "workers", optarg); break;
-		case OPT_TLS: set(c, "tls", optarg); break;
-		case OPT_TLS_CERTIFICATES:
-			set(c, "tls_certificates", optarg);
-			break;
-		case OPT_TLS_PSK: set(c, "tls_psk", optarg); break;
-		case OPT_TLS_VERIFY_PEER: set(c, "tls_verify_peer", "1"); break;
+		case 'a':
+		case OPT_LISTEN: break; /* parse_places() */
+		case OPT_SETTING: set_long(c, &long_options[index]); break;
 		case OPT_RUN: o->run = optarg; break;
 		case OPT_PRINT_URI: o->print_uri = true; break;
-		case OPT_PIDFILE: set(c, "pidfile", optarg); break;
 		case OPT_EXIT_WITH_PARENT: o->exit_with_parent = true; break;
 		case OPT_CHECK: o->check = true; break;
 		case OPT_MAN_DEVICES:
@@ -221,8 +255,7 @@ parse_options(struct config *c, struct options *o, int argc, char **argv)
 		default: fputs("Try nullbd --help\n", stderr); exit(EXIT_USAGE);
 		}
 	}
-	if (o->any_port)
-		set_any_port(c);
+	parse_places(c, o, argc, argv);
 	for (; optind < argc; optind++)
 		check(config_spec(c, argv[optind], err, sizeof(err)), err);
 }
@@ -422,12 +455,13 @@ start_workers(struct daemon *d)
 {
 	sigset_t all, old;
 	unsigned i;
+	int err;
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	for (i = 0; i < d->nr_workers; i++)
-		if (loop_start(&d->worker[i]) != 0)
-			give_up(d, "worker %u: no thread", i);
+		if ((err = loop_start(&d->worker[i])) != 0)
+			give_up(d, "worker %u: %s", i, strerror(-err));
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
@@ -519,11 +553,11 @@ announce(struct daemon *d, const struct options *o)
 	char err[MAX_ERROR] = "";
 	int ret;
 
-	uri_log_all(d);
 	if (d->conf.pidfile != NULL &&
 	    pidfile_write(d->conf.pidfile, err, sizeof(err)) != 0)
 		give_up(d, "%s", err);
 	d->has_pidfile = d->conf.pidfile != NULL;
+	uri_log_all(d);
 	ret = o->print_uri ? uri_print_all(d, stdout) : 0;
 	if (ret != 0)
 		log_warn("--print-uri: %s", strerror(-ret));

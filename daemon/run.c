@@ -20,13 +20,13 @@ on_ended(struct ev_loop *ev, ev_child *w, int revents)
 
 	(void)revents;
 	ev_child_stop(ev, w);
-	if (d->shutting_down) { /* a signal was first: is it all now? */
-		ev_async_send(ev, &d->conn_closed);
-		return;
-	}
+	/* a signal to us ends it, too: that it was not done must be seen */
 	d->exit_status = WIFEXITED(w->rstatus) ? WEXITSTATUS(w->rstatus)
 					       : 128 + WTERMSIG(w->rstatus);
-	shutdown_begin(d);
+	if (d->shutting_down) /* is it all now? */
+		ev_async_send(ev, &d->conn_closed);
+	else
+		shutdown_begin(d);
 }
 
 /* nbdkit's variables; $nbd is what qemu understood before there were URIs. */

@@ -95,8 +95,6 @@ take_sockets(struct systemd *s, char *err, size_t errlen)
 	return take_names(s, getenv("LISTEN_FDNAMES"), err, errlen);
 }
 
-/* ---- */
-
 int
 systemd_init(struct systemd *s, char *err, size_t errlen)
 {

@@ -107,6 +107,21 @@ uri_log(const struct daemon *d, const struct disk *disk)
 	    disk->name, uri);
 }
 
+/* Where else: a port that the kernel has chosen is not known otherwise. */
+static void
+log_others(const struct daemon *d)
+{
+	const struct listener *ln, *first = uri_listener(d, false);
+	char uri[MAX_URI];
+
+	for (ln = d->listener; ln < d->listener + d->nr_listeners; ln++) {
+		if (ln->control || ln == first)
+			continue;
+		uri_make(uri, sizeof(uri), ln, "", false);
+		log_info("listening at %s, too", uri);
+	}
+}
+
 void
 uri_log_all(const struct daemon *d)
 {
@@ -120,6 +135,7 @@ uri_log_all(const struct daemon *d)
 	}
 	if (nr > DEVICES_LOGGED)
 		log_info("and more: %u devices in all", nr);
+	log_others(d);
 }
 
 /* Is it served there? */

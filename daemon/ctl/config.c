@@ -59,13 +59,13 @@ check_name(const char *name, char *err, size_t errlen)
 		return refuse(err, errlen, -EINVAL,
 		    "\"%.60s\": a name of %zu bytes; allowed: at most %d", name,
 		    len, DISK_NAME_LEN - 1);
-	if (!text_valid(name) || strpbrk(name, "/]") != NULL ||
+	if (!text_valid(name) || strpbrk(name, "/],=") != NULL ||
 	    isspace((unsigned char)name[0]) ||
 	    isspace((unsigned char)name[len - 1]) || strcmp(name, ".") == 0 ||
 	    strcmp(name, "..") == 0)
 		return refuse(err, errlen, -EINVAL,
-		    "\"%s\": bad name; allowed: UTF-8 without '/', ']', "
-		    "control characters, blanks at its ends",
+		    "\"%s\": bad name; allowed: UTF-8 without '/', ']', ',', "
+		    "'=', control characters, blanks at its ends",
 		    name);
 	if (is_a_setting(name))
 		return refuse(err, errlen, -EINVAL,

@@ -32,6 +32,8 @@ listen_check(const char *value, char *err, size_t errlen)
 {
 	struct endpoint e;
 
+	if (*value == '\0')
+		return 0; /* the list is emptied */
 	return endpoint_parse(value, &e, err, errlen);
 }
 
@@ -351,8 +353,17 @@ daemon_wants_tls(const struct daemon_conf *conf)
 int
 daemon_check_tls(const struct daemon_conf *conf, char *err, size_t errlen)
 {
-	if (!daemon_wants_tls(conf))
-		return 0;
+	if (!daemon_wants_tls(conf)) {
+		if (conf->tls_certificates == NULL && conf->tls_psk == NULL &&
+		    !conf->tls_verify_peer)
+			return 0;
+		return refuse(err, errlen, -EINVAL,
+		    "tls: off: but there is %s, which would be of no use; "
+		    "allowed: required, allowed",
+		    conf->tls_certificates != NULL ? "tls_certificates"
+		    : conf->tls_psk != NULL        ? "tls_psk"
+						   : "tls_verify_peer");
+	}
 	if (conf->tls_certificates == NULL && conf->tls_psk == NULL)
 		return refuse(err, errlen, -EINVAL,
 		    "tls: there is nothing that tells who we are; needed: "

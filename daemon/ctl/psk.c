@@ -96,10 +96,15 @@ psk_add(struct psk_file *f)
 	size_t max = f->max > 0 ? 2 * f->max : 16;
 	struct psk *psk;
 
-	if (f->nr == f->max) {
-		psk = reallocarray(f->psk, max, sizeof(*psk));
+	if (f->nr == f->max) { /* no key stays in memory that is given back */
+		psk = calloc(max, sizeof(*psk));
 		if (psk == NULL)
 			return NULL;
+		if (f->nr > 0) {
+			memcpy(psk, f->psk, f->nr * sizeof(*psk));
+			explicit_bzero(f->psk, f->nr * sizeof(*psk));
+		}
+		free(f->psk);
 		f->psk = psk;
 		f->max = max;
 	}

@@ -887,7 +887,7 @@ store_extent(struct store *s, struct cpu *cpu, uint64_t pos, uint64_t *len,
 	assert(*len > 0);
 	assert(*steps > 0);
 	assert_range(s, pos, *len);
-	for (; at<end && * steps> 0; (*steps)--) {
+	for (; *steps > 0 && at < end; (*steps)--) {
 		page = find(s, at >> PAGE_SHIFT, &path);
 		next = found_end(s, &path, at, end);
 		data = false;

@@ -500,9 +500,7 @@ static int
 start_block_status(struct command *c, char *payload)
 {
 	(void)payload;
-	part_init(&c->first, c, REQ_OP_READ, c->req.offset);
-	c->first.bio.bytes = c->req.length;
-	command_queue(c);
+	start_whole(c, REQ_OP_READ, 0);
 	return 0;
 }
 

@@ -240,7 +240,7 @@ extents_find(const struct command *c, const struct nbd_context *context,
 	uint64_t pos = c->req.offset, end = status_end(e, &c->req), len;
 	uint32_t status;
 
-	while (pos<end && * steps> 0) {
+	while (*steps > 0 && pos < end) {
 		len = end - pos;
 		status = context->status(e, c->session->cpu, pos, &len, steps);
 		assert(len > 0);

@@ -254,15 +254,18 @@ run_structured_reply(struct nbd_session *s, const char *data, uint32_t len)
 {
 	(void)data;
 	(void)len;
-	if (s->extended)
+	if (s->extended) { /* N80 */
 		option_refuse(s, NBD_REP_ERR_EXT_HEADER_REQD,
-		    "extended headers are in use"); /* N80 */
-	else if (s->structured)
-		option_refuse(s, NBD_REP_ERR_INVALID,
-		    "structured replies are in use"); /* N19 */
-	else
-		option_reply(s, NBD_REP_ACK, 0);
+		    "extended headers are in use");
+		return 0;
+	}
+	if (s->structured) { /* N19 */
+		option_refuse(
+		    s, NBD_REP_ERR_INVALID, "structured replies are in use");
+		return 0;
+	}
 	s->structured = true;
+	option_reply(s, NBD_REP_ACK, 0);
 	return 0;
 }
 
@@ -271,12 +274,13 @@ run_extended_headers(struct nbd_session *s, const char *data, uint32_t len)
 {
 	(void)data;
 	(void)len;
-	if (s->extended)
+	if (s->extended) {
 		option_refuse(
 		    s, NBD_REP_ERR_INVALID, "extended headers are in use");
-	else
-		option_reply(s, NBD_REP_ACK, 0);
+		return 0;
+	}
 	s->extended = true;
+	option_reply(s, NBD_REP_ACK, 0);
 	return 0;
 }
 
@@ -511,6 +515,10 @@ flags_parse(struct nbd_session *s)
 		~(uint32_t)(NBD_FLAG_FIXED_NEWSTYLE | NBD_FLAG_NO_ZEROES)) != 0)
 		return session_fail(s, -EPROTO, "client flags 0x%x", flags);
 	s->fixed = (flags & NBD_FLAG_FIXED_NEWSTYLE) != 0;
+	if (s->tls == NBD_TLS_REQUIRED && !s->fixed) /* N6, N42 */
+		return session_fail(s, -EPROTO,
+		    "TLS is required, and a client without fixed newstyle "
+		    "cannot have it");
 	s->no_zeroes = (flags & NBD_FLAG_NO_ZEROES) != 0;
 	s->in_pos += 4;
 	s->phase = PHASE_OPTIONS;

@@ -12,7 +12,6 @@
 #define NBD_EXT_REQUEST_MAGIC  0x21e41c71u /* extended headers */
 #define NBD_EXT_REPLY_MAGIC    0x6e8a278cu
 #define NBD_MAX_STRING         4096u
-#define NBD_DEFAULT_PORT       10809
 
 enum { /* handshake flags, both ways */
 	NBD_FLAG_FIXED_NEWSTYLE = 1 << 0,

@@ -28,6 +28,12 @@
 #define FIRST_IOVECS 64u
 #define KEPT_IOVECS  1024u /* of a table, when all was sent */
 
+#define OFFSET_DATA_SIZE 8u   /* before the data: u64 offset */
+#define OFFSET_HOLE_SIZE 12u  /* u64 offset, u32 length */
+#define MAX_ERROR_TEXT   160u /* far below NBD_MAX_STRING (N133) */
+#define MAX_ERROR_CHUNK  (6 + MAX_ERROR_TEXT + 8)
+#define MAX_CHUNK_FRONT  (NBD_EXT_REPLY_SIZE + MAX_ERROR_CHUNK)
+
 /* Room for one iovec more. */
 static bool
 iov_grow(struct nbd_session *s)
@@ -215,12 +221,6 @@ wire_error(int error)
 	}
 	return NBD_EIO; /* what a device fails with (N121) */
 }
-
-#define OFFSET_DATA_SIZE 8u  /* before the data: u64 offset */
-#define OFFSET_HOLE_SIZE 12u /* u64 offset, u32 length */
-#define MAX_CHUNK_FRONT  (NBD_EXT_REPLY_SIZE + MAX_ERROR_CHUNK)
-#define MAX_ERROR_CHUNK  (6 + MAX_ERROR_TEXT + 8)
-#define MAX_ERROR_TEXT   160u /* far below NBD_MAX_STRING (N133) */
 
 static bool
 has_chunks(const struct nbd_session *s)
@@ -606,6 +606,8 @@ nbd_sent(struct nbd_session *s, size_t n)
 	}
 	free_sent(s);
 	session_unblock(s);
+	if (s->stalled && !out_full(s))
+		session_wake(s); /* a BLOCK_STATUS may have waited for it */
 }
 
 unsigned

@@ -163,7 +163,7 @@ struct command {
 	struct chunk *chunk; /* holds the payload of a write, or `reply` */
 	struct lent *lent;   /* or this holds the payload */
 	char *reply;         /* of a read that is copied: header, data */
-	size_t held;         /* lent pages, all of them; a read until sent */
+	size_t held;         /* lent pages, all of them; what is not sent */
 	uint64_t sent_at;    /* so much of the stream sent: it was sent */
 	uint32_t contexts;   /* that a BLOCK_STATUS asks for */
 	/* What goes step by step: [step_pos, step_end) is in no bio yet. */
@@ -320,7 +320,7 @@ struct nbd_session {
 	const char *drain_why;
 
 	/* What is bounded. */
-	size_t held; /* bytes: chunks, reads not sent */
+	size_t held; /* bytes: chunks, what is not sent of reads and extents */
 	unsigned nr_commands;
 	unsigned nr_started; /* parts that the block layer has */
 

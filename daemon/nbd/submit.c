@@ -51,6 +51,8 @@ submit_status(struct nbd_session *s, struct command *c, uint64_t now)
 		plug_flush(&s->plug, s->cpu, now);
 	if (!may_go(s, &c->first))
 		return -EBUSY;
+	if (out_full(s)) /* nbd_sent() wakes it */
+		return -EBUSY;
 	if (s->status_steps == 0) { /* enough for this time */
 		session_wake(s);
 		return -EBUSY;

@@ -526,6 +526,34 @@ test_many(void **state)
 	speaks = 0;
 }
 
+/* Nobody reads the answers: those that would come wait. */
+static void
+test_deaf(void **state)
+{
+	struct client *c;
+	struct bytes b = { 0 };
+	unsigned i;
+
+	(void)state;
+	speaks = NBD_FEATURE_STRUCTURED;
+	c = status_begin("base:allocation", UINT64_C(1) << 40);
+	c->deaf = true;
+	for (i = 0; i < 500; i++)
+		add_request(&b, NBD_CMD_BLOCK_STATUS, 0, 7, 0, 1 << 30);
+	client_push(c, b.p, b.len);
+	assert_true(c->session->nr_blocks * sizeof(struct block) <=
+		    NBD_MAX_UNSENT + (16 << 10));
+	c->deaf = false;
+	client_settle(c);
+	for (i = 0; i < 500; i++)
+		expect_status(c, 0, 1, NBD_MAX_EXTENTS, true);
+	expect_no_more(c);
+	assert_int_equal(c->session->held, 0);
+	bytes_free(&b);
+	client_free(c);
+	speaks = 0;
+}
+
 /* |u64 length|u32 id|...  of the contexts 1 and 3 (N175) */
 static void
 add_picked(struct bytes *b, uint64_t offset, uint64_t length,
@@ -639,6 +667,7 @@ main(void)
 		CASE("tells it after the writes that came before",
 		    test_waits_for_writes),
 		CASE("lets others have a turn between many", test_many),
+		CASE("waits for a client that does not read (N165)", test_deaf),
 		CASE("takes a payload that picks contexts (N173, N175)",
 		    test_picks),
 	};

@@ -205,8 +205,10 @@ tls_needs_something_that_tells_who_is_who(void **state)
 
 	(void)state;
 	attr_init(daemon_attrs, &c);
-	set(&c, "tls_verify_peer", "1");
 	assert_int_equal(daemon_check_tls(&c, err, sizeof(err)), 0);
+	set(&c, "tls_verify_peer", "1"); /* who says so does not want none */
+	assert_int_equal(daemon_check_tls(&c, err, sizeof(err)), -EINVAL);
+	assert_non_null(strstr(err, "tls: off: but there is tls_verify_peer"));
 	set(&c, "tls", "allowed");
 	assert_int_equal(daemon_check_tls(&c, err, sizeof(err)), -EINVAL);
 	assert_non_null(strstr(err, "tls_certificates or tls_psk"));

@@ -830,7 +830,6 @@ test_tls_export_name(void **state)
 
 	(void)state;
 	expect_hang_up(tls_begin(NBD_TLS_REQUIRED, 3), "disk");
-	expect_hang_up(tls_begin(NBD_TLS_REQUIRED, 0), "disk");
 	expect_hang_up(tls_begin(NBD_TLS_ALLOWED, 3), "secret");
 	expect_hang_up(tls_begin(NBD_TLS_ALLOWED, 0), "secret");
 	expect_hang_up(tls_begin(NBD_TLS_OFF, 3), "secret");
@@ -923,6 +922,7 @@ static void
 test_tls_needs_fixed_newstyle(void **state)
 {
 	struct client *c = tls_begin(NBD_TLS_ALLOWED, 2);
+	struct bytes b = { 0 };
 
 	(void)state;
 	assert_int_equal(
@@ -932,10 +932,15 @@ test_tls_needs_fixed_newstyle(void **state)
 	expect_in_step(c);
 	client_free(c);
 
-	c = tls_begin(NBD_TLS_REQUIRED, 0);
-	assert_int_equal(
-	    answer(c, NBD_OPT_STARTTLS, NULL, 0), NBD_REP_ERR_POLICY);
-	assert_int_equal(answer_to_name(c, "disk"), NBD_REP_ERR_TLS_REQD);
+	/* there is nothing for it where nothing goes without TLS */
+	c = client_new(NULL);
+	nbd_set_tls(c->session, NBD_TLS_REQUIRED);
+	client_receive(c);
+	expect_greeting(c);
+	bytes_be(&b, 0, 4);
+	client_send(c, &b);
+	assert_int_equal(c->error, -EPROTO);
+	expect_no_more(c);
 	client_free(c);
 }
 

@@ -706,6 +706,26 @@ urgent_data_harms_nobody(void **state)
 	wire_assert_served(other, 0);
 }
 
+/* N108: at once, whatever is in flight. */
+static void
+hangs_up_at_once_with_requests_in_flight(void **state)
+{
+	struct daemon *d = daemon_start("nullb0:size=64M,irqmode=2,"
+					"completion_nsec=5000000000",
+	    NULL);
+	struct wire *w = wire_open(d, "", false);
+	uint8_t zeros[32] = { 0 };
+	uint64_t start_ns;
+
+	(void)state;
+	wire_request(w, 0, CMD_READ, 1, 0, 512);
+	start_ns = now_ns();
+	wire_send(w, zeros, sizeof(zeros));
+	wire_expect_eof(w);
+	assert_in_range((now_ns() - start_ns) / 1000000, 0, 3000);
+	daemon_stop(d);
+}
+
 int
 main(void)
 {
@@ -748,6 +768,8 @@ main(void)
 		    a_slow_writer_harms_nobody),
 		CASE("N165", "urgent data harms nobody else",
 		    urgent_data_harms_nobody),
+		CASE("N108", "hangs up at once with requests in flight",
+		    hangs_up_at_once_with_requests_in_flight),
 	};
 
 	return cmocka_run_group_tests_name("disconnect", tests, start, stop);

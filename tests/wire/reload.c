@@ -141,7 +141,8 @@ changes_are_told_and_not_made(void **state)
 		"conf:4: nullb0: ro: was \"0\", is \"1\": needs a restart",
 		"[nullbd]: handshake_seconds: was \"10\", is \"5\": needs a "
 		"restart",
-		"[nullbd]: port: was \"0\", is \"1\": needs a restart",
+		"[nullbd]: max_options: was \"1024\", is \"99\": needs a "
+		"restart",
 		"b: is gone, but stays until a restart",
 	};
 	struct daemon *d = start("[nullb0]\nsize = 64M\nmemory_backed = 1\n"
@@ -151,7 +152,7 @@ changes_are_told_and_not_made(void **state)
 	(void)state;
 	for (unsigned n = 1; n <= 2; n++) {
 		reload_with(d,
-		    "[nullbd]\nhandshake_seconds = 5\nport = 1\n"
+		    "[nullbd]\nhandshake_seconds = 5\nmax_options = 99\n"
 		    "[nullb0]\nsize = 128M\nmemory_backed = 1\nro = 1\n",
 		    "read again: 0 new devices, 5 differences");
 		for (size_t i = 0; i < NR(told); i++)

@@ -85,7 +85,7 @@ clean || fail "--run leaves its socket behind"
 pid=$!
 until_ test -s "$tmp/child" || fail "the command does not start"
 kill -TERM $pid
-ended 0
+ended 143
 until_ gone "$(cat "$tmp/child")" || fail "a child of the command lives on"
 clean || fail "after SIGTERM a private socket is left"
 
