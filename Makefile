@@ -156,18 +156,24 @@ demo: deps-demo
 
 ASAN := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 TSAN := -fsanitize=thread
-.PHONY: asan tsan tests
+# What of it: make check takes only what is run, for clients need no sanitizer.
+WHAT ?= tests
+.PHONY: asan tsan tests cores threads
 asan:
-	@$(MAKE) --no-print-directory B=$(B)/asan SAN='$(ASAN)' OPT='-O1 -g' tests
+	@$(MAKE) --no-print-directory B=$(B)/asan SAN='$(ASAN)' OPT='-O1 -g' $(WHAT)
 tsan:
-	@$(MAKE) --no-print-directory B=$(B)/tsan SAN='$(TSAN)' OPT='-O1 -g' tests
+	@$(MAKE) --no-print-directory B=$(B)/tsan SAN='$(TSAN)' OPT='-O1 -g' $(WHAT)
 tests: all $(units) $(pipes) $(wires)
+programs := $(B)/nullbd $(B)/nullbctl $(B)/nullb-replay
+cores: $(programs) $(units) $(pipes)
+threads: $(programs) $(patsubst tests/unit/%.c,$(B)/unit/%,\
+    $(shell grep -l pthread_create tests/unit/*.c))
 
 .PHONY: check
 check: deps-check
 	@$(MAKE) --no-print-directory -j2 tests
-	@$(MAKE) --no-print-directory -j2 asan
-	@$(MAKE) --no-print-directory -j2 tsan
+	@$(MAKE) --no-print-directory -j2 asan WHAT=cores
+	@$(MAKE) --no-print-directory -j2 tsan WHAT=threads
 	@tests/check $(B)
 
 # Both daemons, so long each: tests/soak/soak.c says what is looked at.

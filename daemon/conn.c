@@ -11,6 +11,7 @@
 #include <netinet/tcp.h>
 #include <sys/uio.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -135,28 +136,21 @@ stop_watchers(struct conn *c)
 		ev_timer_stop(c->loop->ev, &c->handshake);
 }
 
-/*
- * Clients that connect and say nothing must not keep others out: of those that
- * have not negotiated the oldest goes, when there are too many of them.
- */
-static void
-make_room(struct loop *main_loop)
+bool
+conn_make_room(struct loop *main_loop, const char *limit, uint64_t age_ns)
 {
-	struct daemon *d = main_loop->daemon;
 	struct conn *c;
 
-	if (atomic_load(&main_loop->nr_conns) <= d->conf.max_handshakes)
-		return;
 	TAILQ_FOREACH(c, &main_loop->conns, link)
 		if (!c->broken)
 			break;
-	if (c == NULL)
-		return;
-	if (daemon_may_log(d))
-		log_info("conn %u: no export chosen, and max_handshakes (%u) "
-			 "reached: closed",
-		    c->id, d->conf.max_handshakes);
+	if (c == NULL || clock_ns() - c->since_ns < age_ns)
+		return false;
+	if (daemon_may_log(main_loop->daemon))
+		log_info("conn %u: no export chosen, and %s reached: closed",
+		    c->id, limit);
 	conn_abort(c, clock_ns());
+	return true;
 }
 
 /* 0 is nobody, also when the numbers begin anew. */
@@ -211,7 +205,8 @@ conn_new(struct loop *main_loop, int fd, const struct sockaddr *peer,
 	c->handshake.data = c;
 	ev_timer_start(main_loop->ev, &c->handshake);
 	conn_mark(c, CONN_DIRTY); /* the greeting */
-	make_room(main_loop);
+	if (atomic_load(&main_loop->nr_conns) > d->conf.max_handshakes)
+		conn_make_room(main_loop, "max_handshakes", 0);
 	return;
 fail:
 	if (daemon_may_log(d))
@@ -387,6 +382,15 @@ transmit(struct conn *c, struct iovec *iov, int nr)
 	return sendmsg(c->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
+/* Not only has it ended its side: it reads no answers either. */
+static bool
+is_gone(int fd)
+{
+	struct pollfd p = { .fd = fd };
+
+	return poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR)) != 0;
+}
+
 /* One read.  True: there may be more at once, and there is budget. */
 static bool
 read_once(struct conn *c, size_t *budget, uint64_t now)
@@ -408,6 +412,8 @@ read_once(struct conn *c, size_t *budget, uint64_t now)
 	if (n == 0) { /* fio never says DISC: no fault, no noise */
 		ev_io_stop(c->loop->ev, &c->rd);
 		nbd_eof(c->session, now);
+		if (is_gone(c->fd))
+			conn_abort(c, now);
 		return false;
 	}
 	if (n < 0)

@@ -208,6 +208,12 @@ struct conn {
 /* Take over an accepted socket.  On failure it is closed. */
 void conn_new(struct loop *main_loop, int fd, const struct sockaddr *peer,
     enum tls_mode tls);
+/*
+ * Clients that connect and say nothing must not keep others out: of those that
+ * have not negotiated the oldest goes when a limit is reached.  False: there
+ * is none of that age.
+ */
+bool conn_make_room(struct loop *main_loop, const char *limit, uint64_t age_ns);
 /* Start it on the loop that it was posted to. */
 void conn_attach(struct conn *c, struct loop *l, uint64_t now);
 /* Read once, parse, submit. */
@@ -464,6 +470,7 @@ struct daemon {
 	struct listener listener[MAX_LISTENERS];
 	unsigned nr_listeners;
 	atomic_bool accept_paused;
+	bool limit_told; /* in the log, since one was accepted */
 	ev_timer accept_again;
 	_Atomic unsigned nr_conns;
 	unsigned next_conn_id;

@@ -27,6 +27,7 @@
 #include "base/log.h"
 
 #define BACKLOG      1024
+#define SILENT_NS    1000000000u /* so long a handshake may take in need */
 #define LOCK_TRIES   20
 #define LOCK_MS      100      /* between two of them */
 #define PRIVATE_NAME "socket" /* in the directory of a private one */
@@ -63,17 +64,24 @@ on_accept_again(struct ev_loop *ev, ev_timer *w, int revents)
 	listen_resume(w->data);
 }
 
+static void
+look_again(struct daemon *d)
+{
+	ev_timer_stop(d->main.ev, &d->accept_again);
+	ev_timer_init(&d->accept_again, on_accept_again, EMFILE_PAUSE_SEC, 0.);
+	d->accept_again.data = d;
+	ev_timer_start(d->main.ev, &d->accept_again);
+}
+
 /* No descriptor or memory for one more: don't spin on the ready socket. */
 static void
 pause_for_a_while(struct daemon *d, int err)
 {
 	if (daemon_may_log(d))
 		log_warn("accept: %s: paused", strerror(err));
+	conn_make_room(&d->main, "what the system allows", SILENT_NS);
 	pause_all(d, true);
-	ev_timer_stop(d->main.ev, &d->accept_again);
-	ev_timer_init(&d->accept_again, on_accept_again, EMFILE_PAUSE_SEC, 0.);
-	d->accept_again.data = d;
-	ev_timer_start(d->main.ev, &d->accept_again);
+	look_again(d);
 }
 
 static bool
@@ -81,6 +89,27 @@ is_transient(int err)
 {
 	return err == EAGAIN || err == EINTR || err == ECONNABORTED ||
 	       err == EPROTO || err == ENETDOWN || err == EHOSTUNREACH;
+}
+
+/*
+ * No more connections until one is closed, or one has said nothing for a
+ * while: until then it may be negotiating.
+ */
+static void
+wait_for_room(struct daemon *d)
+{
+	bool gone = conn_make_room(&d->main, "max_connections", SILENT_NS);
+
+	if (!gone && !d->limit_told)
+		log_warn("max_connections (%u) reached: accepting is paused",
+		    d->conf.max_connections);
+	d->limit_told = true;
+	pause_all(d, false);
+	/* one may have been closed just before the pause */
+	if (atomic_load(&d->nr_conns) < d->conf.max_connections)
+		listen_resume(d);
+	else if (atomic_load(&d->main.nr_conns) > 0)
+		look_again(d);
 }
 
 static void
@@ -98,14 +127,7 @@ on_connection(struct ev_loop *ev, ev_io *w, int revents)
 	for (i = 0; i < ACCEPTS_A_TURN; i++) {
 		if (!ln->control &&
 		    atomic_load(&d->nr_conns) >= d->conf.max_connections) {
-			if (daemon_may_log(d))
-				log_warn("max_connections (%u) reached: "
-					 "accepting is paused",
-				    d->conf.max_connections);
-			pause_all(d, false);
-			/* one may have been closed just before the pause */
-			if (atomic_load(&d->nr_conns) < d->conf.max_connections)
-				listen_resume(d);
+			wait_for_room(d);
 			return;
 		}
 		len = sizeof(ss);
@@ -116,6 +138,7 @@ on_connection(struct ev_loop *ev, ev_io *w, int revents)
 				pause_for_a_while(d, errno);
 			return;
 		}
+		d->limit_told = false;
 		if (ln->control)
 			ctlconn_new(d, fd);
 		else
@@ -482,11 +505,10 @@ remove_file(struct listener *ln)
 {
 	struct stat st;
 
-	if (!ln->has_file || stat(ln->path, &st) != 0 || st.st_dev != ln->dev ||
-	    st.st_ino != ln->ino)
-		return;
-	unlink(ln->path);
-	if (ln->has_directory)
+	if (ln->has_file && stat(ln->path, &st) == 0 && st.st_dev == ln->dev &&
+	    st.st_ino == ln->ino)
+		unlink(ln->path);
+	if (ln->has_directory) /* whoever has taken the file away */
 		rmdir(dirname(ln->path));
 }
 

@@ -18,6 +18,12 @@
 
 #include "base/log.h"
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define LEAKS_ARE_LOOKED_FOR true
+#else
+#define LEAKS_ARE_LOOKED_FOR false
+#endif
+
 /* What the command line asks for besides the configuration. */
 struct options {
 	const char *run; /* --run COMMAND */
@@ -475,6 +481,12 @@ tear_down(struct daemon *d)
 	for (i = 0; i < d->nr_workers; i++)
 		loop_join(&d->worker[i]);
 	shutdown_traces(d);
+	if (d->has_pidfile)
+		pidfile_remove(d->conf.pidfile);
+	if (!LEAKS_ARE_LOOKED_FOR) { /* 20 GiB take 18 s, page by page */
+		fflush(NULL);
+		_exit(d->exit_status);
+	}
 	for (i = 0; i < d->nr_workers; i++) /* none can be woken any more */
 		loop_fini(&d->worker[i]);
 	for (i = 0; i < d->nr_disks; i++)
@@ -488,8 +500,6 @@ tear_down(struct daemon *d)
 	machine_free(d->machine);
 	pthread_mutex_destroy(&d->clients_lock);
 	systemd_fini(&d->systemd);
-	if (d->has_pidfile)
-		pidfile_remove(d->conf.pidfile);
 }
 
 /* Else a socket might get the number of a file that was closed for us. */

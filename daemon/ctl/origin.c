@@ -5,6 +5,7 @@
  */
 #include "ctl/ctl.h"
 
+#include <sys/stat.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +68,21 @@ config_has_files(const struct config *c)
 	return false;
 }
 
+/* Once there are clients nothing may wait: a pipe was read when we began. */
+static int
+check_file(const char *path, FILE *errors)
+{
+	struct stat st;
+	int ret = stat(path, &st) == 0 ? 0 : -errno;
+
+	if (ret == 0 && !S_ISREG(st.st_mode))
+		ret = -EINVAL;
+	if (ret != 0)
+		fprintf(errors, "%s: %s\n", path,
+		    ret == -EINVAL ? "not a regular file" : strerror(-ret));
+	return ret;
+}
+
 /* One step.  Not 0: it was complained about. */
 static int
 take(const struct origin *o, struct config *c, FILE *errors)
@@ -75,8 +91,12 @@ take(const struct origin *o, struct config *c, FILE *errors)
 	int ret = 0;
 
 	switch (o->kind) {
-	case ORIGIN_INI: return config_ini(c, o->text, errors);
-	case ORIGIN_MODPROBE: return config_modprobe(c, o->text, errors);
+	case ORIGIN_INI:
+		ret = check_file(o->text, errors);
+		return ret != 0 ? ret : config_ini(c, o->text, errors);
+	case ORIGIN_MODPROBE:
+		ret = check_file(o->text, errors);
+		return ret != 0 ? ret : config_modprobe(c, o->text, errors);
 	case ORIGIN_SPEC:
 		ret = config_spec(c, o->text, err, sizeof(err));
 		break;

@@ -73,9 +73,14 @@ lent_reach(struct command *c, uint64_t end)
 	    (c->req.offset % PAGE_SIZE + end + PAGE_SIZE - 1) >> PAGE_SHIFT;
 	unsigned nr = pages < lent->max ? (unsigned)pages : lent->max;
 
+	unsigned more = 0;
+
 	if (nr > lent->nr)
-		lent->nr += q->ops->lend_pages(
+		more = q->ops->lend_pages(
 		    q, c->session->cpu, lent->page + lent->nr, nr - lent->nr);
+	lent->nr += more;
+	c->held += (size_t)more << PAGE_SHIFT;
+	session_hold(c->session, (size_t)more << PAGE_SHIFT);
 	return lent->nr >= nr;
 }
 
@@ -786,11 +791,8 @@ payload_new(struct command *c, uint32_t have)
 
 	if (s->export->queue->ops->lend_pages != NULL)
 		c->lent = lent_new(c);
-	if (c->lent != NULL && lent_reach(c, have > 0 ? have : 1)) {
-		c->held = (size_t)c->lent->max << PAGE_SHIFT;
-		session_hold(s, c->held);
+	if (c->lent != NULL && lent_reach(c, have > 0 ? have : 1))
 		return true;
-	}
 	lent_free(c);
 	c->chunk = session_chunk(s, c->req.length);
 	return c->chunk != NULL;

@@ -495,10 +495,33 @@ nbd_got(struct nbd_session *s, size_t n, bool more, uint64_t now)
 	return err;
 }
 
+/*
+ * Of a client that may be gone nothing is done for days: a zeroing of 2^62
+ * bytes fails where it is.
+ */
+static void
+steps_shorten(struct nbd_session *s)
+{
+	struct command *c, *next;
+
+	for (c = STAILQ_FIRST(&s->stepping); c != NULL; c = next) {
+		next = STAILQ_NEXT(c, link);
+		if ((c->step_end - c->step_pos) / c->step_bytes <
+		    NBD_LAST_STEPS)
+			continue;
+		c->nr_parts++; /* those it had may all have ended */
+		if (c->error == 0)
+			c->error = -ESHUTDOWN;
+		command_stop(c);
+		command_put(c);
+	}
+}
+
 void
 nbd_eof(struct nbd_session *s, uint64_t now)
 {
 	s->eof = true;
+	steps_shorten(s);
 	nbd_got(s, 0, false, now);
 }
 
@@ -523,6 +546,8 @@ nbd_next(const struct nbd_session *s)
 		return NBD_NEVER;
 	if (s->stalled || s->woken)
 		return NBD_STALLED;
+	if (s->has_steps)
+		return s->now + 1;    /* in the next turn, not in this one */
 	if (s->blocked && s->crowded) /* nobody tells it that others ended */
 		return s->now + CROWDED_NSEC;
 	return s->plug_open ? s->plug_until : NBD_NEVER;

@@ -26,8 +26,10 @@
 /* So long a plug waits for the rest of a request. */
 #define NBD_PARTIAL_NSEC 1000000u
 /* Bios of a command that goes step by step, at a time, and in one call. */
-#define NBD_STEP_BIOS  2u         /* of zeros, 2 MiB take 1 ms */
-#define NBD_ZERO_BYTES (1u << 20) /* of a bio that makes zeros */
+#define NBD_STEP_BIOS 2u /* on new memory 1 MiB takes 10 ms */
+/* So many may be left when the client has ended: it may be gone. */
+#define NBD_LAST_STEPS 65536u
+#define NBD_ZERO_BYTES (256u << 10) /* of a bio that makes zeros */
 /* Of any bio: whole pages in what the kernel's bi_size can say. */
 #define NBD_BIO_BYTES (UINT32_MAX & ~(PAGE_SIZE - 1))
 /* What may be looked at for BLOCK_STATUS in one call, at some 25 ns each. */
@@ -163,7 +165,7 @@ struct command {
 	struct chunk *chunk; /* holds the payload of a write, or `reply` */
 	struct lent *lent;   /* or this holds the payload */
 	char *reply;         /* of a read that is copied: header, data */
-	size_t held;         /* lent pages, all of them; what is not sent */
+	size_t held;         /* lent pages; what is not sent */
 	uint64_t sent_at;    /* so much of the stream sent: it was sent */
 	uint32_t contexts;   /* that a BLOCK_STATUS asks for */
 	/* What goes step by step: [step_pos, step_end) is in no bio yet. */
@@ -336,6 +338,7 @@ struct nbd_session {
 	uint64_t now;  /* of the last call that told it */
 	struct order order;
 	unsigned status_steps; /* that BLOCK_STATUS may still take */
+	bool has_steps;        /* to make, when others had their turn */
 
 	/* Output: of a stream of bytes, [sent, appended). */
 	uint64_t sent, appended;

@@ -152,8 +152,7 @@ submit_all(struct nbd_session *s, uint64_t now)
 		err = submit_step(s, c, now);
 	} while (err == 0 && --budget > 0);
 	s->stalled = !STAILQ_EMPTY(&s->pending);
-	if (err == 0 && stepping_first(s) != NULL)
-		session_wake(s); /* let others have a turn, then go on */
+	s->has_steps = err == 0 && stepping_first(s) != NULL;
 }
 
 /* The plug has been open long enough, or holds nothing. */
@@ -173,6 +172,7 @@ submit_pending(struct nbd_session *s, bool more, uint64_t now)
 	uint64_t wait = more ? NBD_PARTIAL_NSEC : 0;
 
 	s->status_steps = NBD_STATUS_STEPS;
+	s->has_steps = false;
 	if (wait < e->plug_nsec && !s->blocked && !s->closing && !s->eof &&
 	    !s->shutdown)
 		wait = e->plug_nsec;
@@ -205,6 +205,7 @@ submit_drop(struct nbd_session *s, uint64_t now)
 	struct bio *bio;
 
 	s->stalled = false;
+	s->has_steps = false;
 	s->batch = 0;
 	while ((c = STAILQ_FIRST(&s->stepping)) != NULL) {
 		c->nr_parts++; /* those it had may all have ended */

@@ -29,7 +29,7 @@ $(B)/obj/tests/fuzz/%.o: override SAN := $(filter-out %fuzzer-no-link,$(SAN))
 
 .PHONY: fuzzers fuzz
 fuzzers: $(fuzzers) $(B)/dict
-tests: $(fuzzers)
+tests cores: $(fuzzers)
 
 # Warnings are gcc's affair.  clang lacks the macro by which gcc tells that it
 # is ASan's.

@@ -596,11 +596,11 @@ client_turn(struct client *c)
 	uint64_t next = nbd_next(c->session);
 
 	c->woken = false;
-	if (woken || next <= c->now)
+	if (woken || next <= c->now || c->session->has_steps)
 		client_got(c, 0);
 	cpu_run(c->cpu, c->now);
 	client_receive(c);
-	return woken || c->woken;
+	return woken || c->woken || c->session->has_steps;
 }
 
 /* Turns until nothing moves any more. */

@@ -70,8 +70,9 @@ test_lent_pages(void **state)
 	c->fake.end = FAKE_HELD;
 	add_write(&b, 1, 512, MIB, 'w');
 	client_push(c, b.p, 28);
-	assert_int_equal(c->session->held, MIB + PAGE_SIZE);
 	assert_in_range(c->fake.nr_lent, 1, 65); /* not 257 */
+	/* who promises much has not taken it */
+	assert_int_equal(c->session->held, c->fake.nr_lent * PAGE_SIZE);
 	c->step = SIZE_MAX;
 	client_push(c, b.p + 28, b.len - 28);
 	/* but those at the ends and where it is split: it has a part there */
