@@ -827,6 +827,40 @@ test_long_trim_in_order(void **state)
 	speaks = 0;
 }
 
+/* A client that ends, and may be gone, is not served for days. */
+static void
+test_last_steps(void **state)
+{
+	struct client *c = extended(NULL, INT64_MAX);
+	uint64_t len;
+
+	(void)state;
+	c->fake.end = FAKE_HELD;
+	client_request(c, NBD_CMD_WRITE_ZEROES, NBD_CMD_FLAG_NO_HOLE, 1, 0,
+	    UINT64_C(1) << 62);
+	assert_int_equal(c->fake.nr_held > 0, 1);
+	nbd_eof(c->session, c->now);
+	fake_release(c, UINT32_MAX);
+	client_settle(c);
+	assert_int_equal(c->fake.nr_held, 0);
+	assert_true(nbd_done(c->session));
+	expect_chunk(c, 1, 0, NBD_CHUNK_ERROR_OFFSET, true, &len);
+	client_free(c);
+	/* what ends soon is finished: N164 */
+	c = extended(NULL, INT64_MAX);
+	c->fake.end = FAKE_HELD;
+	client_request(c, NBD_CMD_WRITE_ZEROES, NBD_CMD_FLAG_NO_HOLE, 1, 0,
+	    UINT64_C(1) << 24);
+	nbd_eof(c->session, c->now);
+	while (c->fake.nr_held > 0) {
+		fake_release(c, UINT32_MAX);
+		client_settle(c);
+	}
+	expect_success(c, 1, 0);
+	assert_true(nbd_done(c->session));
+	extended_end(c);
+}
+
 static void
 test_wrong_form(void **state)
 {
@@ -967,6 +1001,9 @@ main(void)
 		    test_long_effects),
 		CASE("keeps a trim of many steps in order (N176)",
 		    test_long_trim_in_order),
+		CASE("finishes what a client that has ended asked for, if that "
+		     "ends (N164)",
+		    test_last_steps),
 		CASE("hangs up on the other form of request (N108, N170, N173)",
 		    test_wrong_form),
 		CASE("bounds what all sessions hold", test_total),

@@ -5,6 +5,7 @@
  */
 #include "../lib/wire.h"
 
+#include <sys/stat.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -213,6 +214,11 @@ faults_change_nothing(void **state)
 	unlink(path);
 	reload(d, "nothing is changed");
 	assert_true(daemon_log_has(d, "conf: No such file or directory"));
+	/* nobody writes to it: who opened it would wait for ever */
+	assert_int_equal(mkfifo(path, 0600), 0);
+	reload(d, "nothing is changed");
+	assert_true(daemon_log_has(d, "conf: not a regular file"));
+	unlink(path);
 	assert_int_equal(wire_cmd(w, 0, CMD_FLUSH, 0, 0), 0);
 	/* mended, it is as if nothing had been */
 	reload_with(d,
