@@ -59,6 +59,11 @@ check_name(const char *name, char *err, size_t errlen)
 		return refuse(err, errlen, -EINVAL,
 		    "\"%.60s\": a name of %zu bytes; allowed: at most %d", name,
 		    len, DISK_NAME_LEN - 1);
+	if (is_a_setting(name))
+		return refuse(err, errlen, -EINVAL,
+		    "\"%s\": a setting, of which device? allowed: "
+		    "NAME:ATTRIBUTE=VALUE, as in nullb0:%s",
+		    name, name);
 	if (!text_valid(name) || strpbrk(name, "/],=") != NULL ||
 	    isspace((unsigned char)name[0]) ||
 	    isspace((unsigned char)name[len - 1]) || strcmp(name, ".") == 0 ||
@@ -67,11 +72,6 @@ check_name(const char *name, char *err, size_t errlen)
 		    "\"%s\": bad name; allowed: UTF-8 without '/', ']', ',', "
 		    "'=', control characters, blanks at its ends",
 		    name);
-	if (is_a_setting(name))
-		return refuse(err, errlen, -EINVAL,
-		    "\"%s\": a setting, of which device? allowed: "
-		    "NAME:ATTRIBUTE=VALUE, as in nullb0:%s",
-		    name, name);
 	if (strcmp(name, "nullbd") == 0 || strcmp(name, "defaults") == 0)
 		return refuse(err, errlen, -EINVAL,
 		    "%s: no name for a device: it is a section of its own",
