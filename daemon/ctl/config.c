@@ -64,13 +64,13 @@ check_name(const char *name, char *err, size_t errlen)
 		    "\"%s\": a setting, of which device? allowed: "
 		    "NAME:ATTRIBUTE=VALUE, as in nullb0:%s",
 		    name, name);
-	if (!text_valid(name) || strpbrk(name, "/],=") != NULL ||
+	if (!text_valid(name) || strpbrk(name, "/],") != NULL ||
 	    isspace((unsigned char)name[0]) ||
 	    isspace((unsigned char)name[len - 1]) || strcmp(name, ".") == 0 ||
 	    strcmp(name, "..") == 0)
 		return refuse(err, errlen, -EINVAL,
 		    "\"%s\": bad name; allowed: UTF-8 without '/', ']', ',', "
-		    "'=', control characters, blanks at its ends",
+		    "control characters, blanks at its ends",
 		    name);
 	if (strcmp(name, "nullbd") == 0 || strcmp(name, "defaults") == 0)
 		return refuse(err, errlen, -EINVAL,

@@ -142,7 +142,7 @@ reports_every_error_with_its_line(void **state)
 	    "suffix: B K M G T P E\n"
 	    "8: a section without ]\n"
 	    "9: something follows the ] of a section\n"
-	    "10: \"a/b\": bad name; allowed: UTF-8 without '/', ']', ',', '=', "
+	    "10: \"a/b\": bad name; allowed: UTF-8 without '/', ']', ',', "
 	    "control "
 	    "characters, blanks at its ends\n"
 	    "12: page_order: \"10\": out of range, allowed: a number from 0 to "
