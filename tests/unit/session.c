@@ -37,7 +37,7 @@ stride(void)
 {
 	if (!SANITIZED)
 		return 1;
-	return fake_lends ? 7 : 3;
+	return fake_lends ? 21 : 7;
 }
 
 /* --------------------------------------------------- a recorded session */
