@@ -188,11 +188,11 @@ set_unix(struct config *c, const char *path)
 static void
 begin_place(struct config *c, struct options *o)
 {
-	if (!o->places)
-		set(c, "listen", "");
-	if (!o->places)
-		set(c, "port", "0");
+	if (o->places)
+		return;
 	o->places = true;
+	set(c, "listen", "");
+	set(c, "port", "0");
 }
 
 /* Where to listen: after everything else was read. */

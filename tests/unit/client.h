@@ -726,6 +726,14 @@ expect_option(struct client *c, uint32_t nr, uint32_t type, uint32_t *len)
 	return expect_bytes(c, *len);
 }
 
+static inline void
+expect_error(struct client *c, uint32_t nr, uint32_t type)
+{
+	uint32_t len;
+
+	expect_option(c, nr, type, &len);
+}
+
 /* The same, without data. */
 static inline void
 expect_ack(struct client *c, uint32_t nr)
@@ -888,6 +896,17 @@ expect_failure(struct client *c, uint64_t cookie, uint64_t offset,
 	memcpy(text, p + 6, n);
 	text[n] = '\0';
 	return text;
+}
+
+/* A test of what both forms of chunks have. */
+static inline void
+in_both(void (*test)(void))
+{
+	speaks = NBD_FEATURE_STRUCTURED;
+	test();
+	speaks = NBD_FEATURE_EXTENDED;
+	test();
+	speaks = 0;
 }
 
 /* One request alone, sent and served. */

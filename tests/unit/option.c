@@ -33,14 +33,6 @@ expect_in_step(struct client *c)
 	assert_true(nbd_done(c->session));
 }
 
-static void
-expect_error(struct client *c, uint32_t nr, uint32_t type)
-{
-	uint32_t len;
-
-	expect_option(c, nr, type, &len);
-}
-
 /* ----------------------------------------------------- greeting and flags */
 
 static void

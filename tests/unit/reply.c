@@ -238,16 +238,6 @@ test_many_blocks(void **state)
 
 /* ---------------------------------------------------------------- chunks */
 
-static void
-in_both(void (*test)(void))
-{
-	speaks = NBD_FEATURE_STRUCTURED;
-	test();
-	speaks = NBD_FEATURE_EXTENDED;
-	test();
-	speaks = 0;
-}
-
 static struct client *
 chunks_begin(void)
 {
