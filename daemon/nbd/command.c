@@ -203,6 +203,16 @@ command_stop(struct command *c)
 	STAILQ_REMOVE(&c->session->stepping, c, command, link);
 }
 
+void
+command_give_up(struct command *c)
+{
+	c->nr_parts++; /* those it had may all have ended */
+	if (c->error == 0)
+		c->error = -ESHUTDOWN;
+	command_stop(c);
+	command_put(c);
+}
+
 /* A bio is the session's again. */
 static void
 part_end(struct bio *bio, struct cpu *cpu, uint64_t now)

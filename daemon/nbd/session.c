@@ -509,11 +509,7 @@ steps_shorten(struct nbd_session *s)
 		if ((c->step_end - c->step_pos) / c->step_bytes <
 		    NBD_LAST_STEPS)
 			continue;
-		c->nr_parts++; /* those it had may all have ended */
-		if (c->error == 0)
-			c->error = -ESHUTDOWN;
-		command_stop(c);
-		command_put(c);
+		command_give_up(c);
 	}
 }
 

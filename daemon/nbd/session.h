@@ -189,6 +189,8 @@ int command_want(struct command *c, uint32_t done, struct iovec *iov, int max);
 struct part *command_step(struct command *c);
 /* Let it take no more steps. */
 void command_stop(struct command *c);
+/* The same, and it has failed with ESHUTDOWN.  It may be freed. */
+void command_give_up(struct command *c);
 /* "READ", or NULL. */
 const char *command_name(uint16_t type);
 /* A part less that must end before the command does. */

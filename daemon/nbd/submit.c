@@ -207,13 +207,8 @@ submit_drop(struct nbd_session *s, uint64_t now)
 	s->stalled = false;
 	s->has_steps = false;
 	s->batch = 0;
-	while ((c = STAILQ_FIRST(&s->stepping)) != NULL) {
-		c->nr_parts++; /* those it had may all have ended */
-		if (c->error == 0)
-			c->error = -ESHUTDOWN;
-		command_stop(c);
-		command_put(c);
-	}
+	while ((c = STAILQ_FIRST(&s->stepping)) != NULL)
+		command_give_up(c);
 	while ((bio = STAILQ_FIRST(&s->pending)) != NULL) {
 		STAILQ_REMOVE_HEAD(&s->pending, link);
 		queue_drop(s->export->queue, s->cpu, bio, -ESHUTDOWN, now);
