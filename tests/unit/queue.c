@@ -182,6 +182,7 @@ struct submitter {
 
 static struct queue *shared;
 static atomic_bool over;
+static atomic_uint nr_busy; /* bios in flight, of all cpus */
 
 static int
 slow_queue_rq(struct request *rq, struct cpu *cpu, uint64_t now)
@@ -201,6 +202,7 @@ submitted_ends(struct bio *bio, struct cpu *cpu, uint64_t now)
 	s->nr_strangers += cpu != s->cpu;
 	bio_release(bio, cpu);
 	s->busy[bio - s->bio] = false;
+	atomic_fetch_sub(&nr_busy, 1);
 	s->nr_ended++;
 }
 
@@ -221,8 +223,8 @@ submit_some(struct submitter *s, struct plug *plug, uint64_t now)
 		bio->end_io = submitted_ends;
 		bio->priv = s;
 		s->busy[i] = true;
+		atomic_fetch_add(&nr_busy, 1);
 		if (queue_submit(shared, s->cpu, plug, bio, now) != 0) {
-			s->busy[i] = false;
 			queue_drop(shared, s->cpu, bio, -EIO, now);
 			break;
 		}
@@ -230,15 +232,10 @@ submit_some(struct submitter *s, struct plug *plug, uint64_t now)
 	plug_flush(plug, s->cpu, now);
 }
 
-static bool
-has_any(const struct submitter *s)
-{
-	for (unsigned i = 0; i < NR_IN_FLIGHT; i++)
-		if (s->busy[i])
-			return true;
-	return false;
-}
-
+/*
+ * Until nobody waits: a bio that joined another cpu's request ends when that
+ * cpu runs.
+ */
 static void *
 submits(void *arg)
 {
@@ -248,7 +245,7 @@ submits(void *arg)
 	struct plug plug;
 
 	plug_init(&plug);
-	while (!atomic_load(&over) || has_any(s)) {
+	while (!atomic_load(&over) || atomic_load(&nr_busy) > 0) {
 		epoch_enter(epoch, s->cpu->id);
 		if (!atomic_load(&over))
 			submit_some(s, &plug, now);
