@@ -165,7 +165,8 @@ tsan:
 	@$(MAKE) --no-print-directory B=$(B)/tsan SAN='$(TSAN)' OPT='-O1 -g' $(WHAT)
 tests: all $(units) $(pipes) $(wires)
 programs := $(B)/nullbd $(B)/nullbctl $(B)/nullb-replay
-cores: $(programs) $(units) $(pipes)
+sanitized_pipes := worked_examples deadline freeze batching traces
+cores: $(programs) $(units) $(addprefix $(B)/pipe/,$(sanitized_pipes))
 threads: $(programs) $(patsubst tests/unit/%.c,$(B)/unit/%,\
     $(shell grep -l pthread_create tests/unit/*.c))
 

@@ -37,7 +37,7 @@ stride(void)
 {
 	if (!SANITIZED)
 		return 1;
-	return fake_lends ? 21 : 7;
+	return fake_lends ? 35 : 14;
 }
 
 /* --------------------------------------------------- a recorded session */
@@ -550,7 +550,7 @@ test_slow_reader(void **state)
 		uint16_t type;
 		uint32_t len, nr;
 	} kinds[] = { { 99, 0, 20000 }, { NBD_CMD_READ, 1, 20000 },
-		{ NBD_CMD_READ, 4096, 20000 }, { NBD_CMD_READ, MIB, 200 } };
+		{ NBD_CMD_READ, 4096, 20000 }, { NBD_CMD_READ, MIB, 100 } };
 	unsigned i, j;
 
 	(void)state;

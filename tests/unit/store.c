@@ -1030,7 +1030,7 @@ reading_what_was_never_written_takes_no_memory(void **state)
  */
 
 #define NR_THREADS 4u
-#define NR_STEPS   (SANITIZED ? 3000u : 60000u)
+#define NR_STEPS   (SANITIZED ? 3000u : 30000u)
 #define COMMON     (24u * PAGE_SIZE)
 #define STRIPE     1300u
 #define NR_STRIPES 32u /* a thread's */

@@ -4,7 +4,7 @@
 # the workloads of tests/data/workloads.txt as iologs of fio: all of them whose
 # batches are of one size, and which an iolog can tell (it knows no FUA, and
 # null_blk's volatile cache is not there yet).  pipe/counters.c compares every
-# row; here it is each seventh, or with NULLB_LONG=1 all of them.
+# row; here it is each seventeenth, or with NULLB_LONG=1 all of them.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 replay=${NULLB_REPLAY:-build/nullb-replay}
@@ -35,7 +35,7 @@ awk -v dir="$dir" '
 			print "dev", op[$1], ($2 + i * step) * 512, $3 * 512 >log_
 	}' tests/data/workloads.txt
 
-stride=7 least=150
+stride=17 least=100
 [ "${NULLB_LONG:-0}" = 0 ] || stride=1 least=1000
 rows=0 wrong=0 seen=0
 while IFS=$'\t' read -r kernel sched nomerges sectors device name want; do
