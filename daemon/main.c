@@ -365,6 +365,10 @@ make_listeners(struct daemon *d)
 
 	if (systemd_listen(d, err, sizeof(err)) != 0)
 		goto fail;
+	/* first: who finds a device's socket finds this one as well */
+	if (d->conf.control != NULL &&
+	    listen_unix(d, d->conf.control, true, err, sizeof(err)) != 0)
+		goto fail;
 	if (!systemd_passes_nbd(&d->systemd))
 		nr = daemon_endpoints(&d->conf, ep, err, sizeof(err));
 	if (nr < 0)
@@ -376,9 +380,7 @@ make_listeners(struct daemon *d)
 		while (first < d->nr_listeners)
 			d->listener[first++].tls = ep[i].tls;
 	}
-	if (d->conf.control == NULL ||
-	    listen_unix(d, d->conf.control, true, err, sizeof(err)) == 0)
-		return;
+	return;
 fail:
 	give_up(d, "%s", err);
 }

@@ -210,8 +210,7 @@ daemon_start(const char *arg, ...)
 	va_end(ap);
 	args[n] = NULL;
 	daemon_exec(d, args);
-	daemon_ready(d, d->sock);
-	daemon_ready(d, d->control); /* it is made after the other */
+	daemon_ready(d, d->sock); /* which is made after the other */
 	return d;
 }
 

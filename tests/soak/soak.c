@@ -448,7 +448,6 @@ survives(void **state)
 	    (const char *const[]){ "-c", daemon_config(d, lines), "-U", d->sock,
 		"--control", d->control, "-p", tcp, "-a", "127.0.0.1", NULL });
 	daemon_ready(d, d->sock);
-	daemon_ready(d, d->control);
 	sleep_ms(100);
 	fds = daemon_fds(d);
 	run_clients(d, seed, warm);

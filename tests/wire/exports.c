@@ -168,7 +168,6 @@ the_default_export_is_the_one_that_is_named(void **state)
 		args[1] = daemon_config(d, conf);
 		daemon_exec(d, args);
 		daemon_ready(d, d->sock);
-		daemon_ready(d, d->control);
 		assert_int_equal(told(d, "", INFO_NAME, text, sizeof(text)),
 		    cases[i].name ? REP_ACK : REP_ERR_UNKNOWN);
 		assert_string_equal(text, cases[i].name ? cases[i].name : "");
@@ -247,7 +246,6 @@ strings_are_as_long_as_they_may_be(void **state)
 			continue;
 		}
 		daemon_ready(d, d->sock);
-		daemon_ready(d, d->control);
 		assert_int_equal(listed(d, name, text, 8 * KiB), 1);
 		assert_string_equal(text, name);
 		assert_int_equal(

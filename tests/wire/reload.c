@@ -28,7 +28,6 @@ start(const char *conf)
 
 	daemon_exec(d, args);
 	daemon_ready(d, d->sock);
-	daemon_ready(d, d->control);
 	return d;
 }
 

@@ -72,7 +72,6 @@ silent_clients_give_way(void **state)
 	    d, (const char *const[]){ "-c", conf, "-U", d->sock, "--control",
 		   d->control, "-p", tcp, "-a", "127.0.0.1", NULL });
 	daemon_ready(d, d->sock);
-	daemon_ready(d, d->control);
 	served = wire_open(d, "", false);
 	wire_assert_served(served, 0);
 	before = daemon_fds(d);
@@ -152,7 +151,6 @@ resets_leave_nothing(void **state)
 			   d->control, "-p", tcp, "-a", "127.0.0.1",
 			   "nullb0:size=64M,memory_backed=1", NULL });
 	daemon_ready(d, d->sock);
-	daemon_ready(d, d->control);
 	served = wire_open(d, "", false);
 	fds = daemon_fds(d);
 	for (int i = 0; i < 4000; i++) {

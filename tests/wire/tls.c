@@ -38,7 +38,6 @@ start(const char *mode, const char *option, const char *value)
 	pki_write(d->dir);
 	daemon_exec(d, args);
 	daemon_ready(d, d->sock);
-	daemon_ready(d, d->control);
 	return d;
 }
 
@@ -55,7 +54,6 @@ start_psk(void)
 	snprintf(keys, sizeof(keys), "%s/keys.psk", d->dir);
 	daemon_exec(d, args);
 	daemon_ready(d, d->sock);
-	daemon_ready(d, d->control);
 	return d;
 }
 
@@ -451,7 +449,7 @@ certificates_and_shared_keys_go_together(void **state)
 	pki_write(d->dir);
 	snprintf(keys, sizeof(keys), "%s/keys.psk", d->dir);
 	daemon_exec(d, args);
-	daemon_ready(d, d->control);
+	daemon_ready(d, d->sock);
 	assert_serves(
 	    d, &(struct tls_as){ PSK, .user = PSK_USER, .key = PSK_KEY });
 	assert_serves(d, &(struct tls_as){ .who = PKI_CLIENT });
