@@ -13,6 +13,8 @@ DEPS_BUILD := gcc make pkg-config libc6-dev libev-dev libinih-dev libjansson-dev
 DEPS_DEMO  := fio
 DEPS_CHECK := valgrind strace libcmocka-dev libnbd-dev libnbd-bin python3-libnbd fio nbd-client qemu-utils \
 	      e2fsprogs blktrace clang-format clang-tidy cppcheck mandoc systemd gnutls-bin
+DEPS_KERNEL := qemu-system-x86 busybox-static kmod cpio xz-utils zstd fio nbd-client \
+	       fdisk e2fsprogs xfsprogs btrfs-progs lvm2 cryptsetup-bin
 DEPS_BENCH := fio libnbd-dev nbdkit nbd-server qemu-utils strace
 DEPS_FUZZ  := clang libclang-rt-dev
 
@@ -37,7 +39,8 @@ LIBS_NBD = $(shell pkg-config --libs libnbd 2>/dev/null)
 core_src  := $(wildcard daemon/base/*.c daemon/blk/*.c daemon/dev/*.c)
 upper_src := $(wildcard daemon/nbd/*.c daemon/ctl/*.c)
 replay_src := daemon/nullb-replay.c daemon/replay.c
-main_src  := $(filter-out daemon/nullbctl.c $(replay_src),$(wildcard daemon/*.c))
+client_src := daemon/nullbctl.c daemon/attach.c
+main_src  := $(filter-out $(client_src) $(replay_src),$(wildcard daemon/*.c))
 unit_src  := $(wildcard tests/unit/*.c)
 pipe_src  := $(wildcard tests/pipe/*.c)
 wire_src  := $(wildcard tests/wire/*.c)
@@ -68,7 +71,7 @@ $(B)/nullbd: $(call obj,$(main_src)) $(B)/libupper.a $(B)/libnullb.a
 	$(E) '  LD    $@'
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS_EV) $(LIBS_TLS) $(LIBS_CTL)
 
-$(B)/nullbctl: $(call obj,daemon/nullbctl.c) $(B)/libupper.a $(B)/libnullb.a
+$(B)/nullbctl: $(call obj,$(client_src)) $(B)/libupper.a $(B)/libnullb.a
 	$(E) '  LD    $@'
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS_CTL)
 
@@ -127,6 +130,8 @@ help:
 	@echo '                build/libnullb.a, manuals'
 	@echo 'make demo       install what is missing, build, stress a device with fio'
 	@echo 'make check      install what is missing, build, run every test'
+	@echo 'make check-kernel'
+	@echo '                attach it in real kernels, which qemu boots: 20 minutes'
 	@echo 'make bench      compare with other NBD servers: an hour, QUICK=1 two minutes'
 	@echo 'make bench-timer'
 	@echo '                how exact completion_nsec is, and what it costs'
@@ -141,11 +146,12 @@ help:
 	@echo 'make deps       install what building and testing need (Debian)'
 	@echo 'make clean'
 
-.PHONY: deps deps-build deps-demo deps-check deps-bench deps-fuzz
-deps: deps-check deps-bench deps-fuzz
+.PHONY: deps deps-build deps-demo deps-check deps-kernel deps-bench deps-fuzz
+deps: deps-check deps-kernel deps-bench deps-fuzz
 deps-build: ; @tests/deps $(DEPS_BUILD)
 deps-demo:  ; @tests/deps $(DEPS_BUILD) $(DEPS_DEMO)
 deps-check: ; @tests/deps $(DEPS_BUILD) $(DEPS_CHECK)
+deps-kernel: ; @tests/deps $(DEPS_BUILD) $(DEPS_KERNEL)
 deps-bench: ; @tests/deps $(DEPS_BUILD) $(DEPS_BENCH)
 deps-fuzz:  ; @tests/deps $(DEPS_BUILD) $(DEPS_FUZZ)
 
@@ -160,9 +166,9 @@ TSAN := -fsanitize=thread
 WHAT ?= tests
 .PHONY: asan tsan tests cores threads
 asan:
-	@$(MAKE) --no-print-directory B=$(B)/asan SAN='$(ASAN)' OPT='-O1 -g' $(WHAT)
+	@$(MAKE) --no-print-directory B=$(B)/asan SAN='$(ASAN)' OPT='-O1 -g1' $(WHAT)
 tsan:
-	@$(MAKE) --no-print-directory B=$(B)/tsan SAN='$(TSAN)' OPT='-O1 -g' $(WHAT)
+	@$(MAKE) --no-print-directory B=$(B)/tsan SAN='$(TSAN)' OPT='-O1 -g1' $(WHAT)
 tests: all $(units) $(pipes) $(wires)
 programs := $(B)/nullbd $(B)/nullbctl $(B)/nullb-replay
 sanitized_pipes := worked_examples deadline freeze batching traces
@@ -177,12 +183,18 @@ check: deps-check
 	@$(MAKE) --no-print-directory -j2 tsan WHAT=threads
 	@tests/check $(B)
 
+# /dev/nbdX in real kernels, which qemu emulates.
+.PHONY: check-kernel
+check-kernel: deps-kernel
+	@$(MAKE) --no-print-directory -j2 all
+	@tests/kernel/check $(B)
+
 # Both daemons, so long each: tests/soak/soak.c says what is looked at.
 SECONDS ?= 600
 .PHONY: soak
 soak: deps-check $(B)/soak
-	@$(MAKE) --no-print-directory B=$(B)/asan SAN='$(ASAN)' OPT='-O1 -g' all
-	@$(MAKE) --no-print-directory B=$(B)/tsan SAN='$(TSAN)' OPT='-O1 -g' all
+	@$(MAKE) --no-print-directory B=$(B)/asan SAN='$(ASAN)' OPT='-O1 -g1' all
+	@$(MAKE) --no-print-directory B=$(B)/tsan SAN='$(TSAN)' OPT='-O1 -g1' all
 	ASAN_OPTIONS=detect_leaks=1:quarantine_size_mb=16 \
 	    NULLBD=$(B)/asan/nullbd $(B)/soak $(SECONDS)
 	TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tsan.supp halt_on_error=1" \

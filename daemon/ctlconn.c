@@ -210,6 +210,14 @@ ctlconn_kick(void *from, uint64_t id)
 	return client_kick(c->daemon, id);
 }
 
+int
+ctlconn_places(void *from, const struct disk *disk, struct place **out)
+{
+	struct ctlconn *c = from;
+
+	return uri_places(c->daemon, disk, out);
+}
+
 /* ---- traces */
 
 int

@@ -54,7 +54,6 @@
 #define TRACE_END_MS     500u       /* at the end clients may still read */
 #define NSEC_PER_USEC    1000u
 #define MAX_ERROR        512u
-#define MAX_URI          512u
 
 enum exit_status {
 	EXIT_OK = 0,
@@ -299,6 +298,7 @@ int ctlconn_trace(void *from, struct disk *disk);
 void ctlconn_settle(void *from, struct disk *disk);
 int ctlconn_clients(void *from, struct client **out);
 int ctlconn_kick(void *from, uint64_t id);
+int ctlconn_places(void *from, const struct disk *disk, struct place **out);
 /* The change of a disk has settled: who asked for it is answered. */
 void ctlconn_settled(
     struct daemon *d, const struct disk *disk, int error, const char *text);
@@ -363,7 +363,7 @@ void reload_watch(struct daemon *d);
 
 /* ----------------------------------------------------------------- uri.c */
 
-/* The NBD URI of an export (for TLS alone?) at a listener, in MAX_URI bytes. */
+/* The NBD URI of an export (for TLS alone?) at a listener, in PLACE_URI bytes. */
 void uri_make(char *out, size_t len, const struct listener *ln,
     const char *export, bool tls_only);
 /* The first listener that is for NBD, if need be with TLS if there is one. */
@@ -371,6 +371,9 @@ const struct listener *uri_listener(const struct daemon *d, bool tls_only);
 /* A disk that is on, for who reads the log: its URI, lines to paste. */
 void uri_log(const struct daemon *d, const struct disk *disk);
 void uri_log_all(const struct daemon *d); /* the first few */
+/* Where a disk is served, as an array to be freed: how many, or -ENOMEM. */
+int uri_places(
+    const struct daemon *d, const struct disk *disk, struct place **out);
 /* All URIs, a line each.  0 or -errno. */
 int uri_print_all(const struct daemon *d, FILE *out);
 

@@ -20,6 +20,7 @@
 #include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -162,6 +163,16 @@ local_cid(void)
 	return cid;
 }
 
+/* Clients have another directory; if the whole path is too long, they must. */
+static void
+make_absolute(char *path, size_t len)
+{
+	char whole[PATH_MAX];
+
+	if (realpath(path, whole) != NULL && strlen(whole) < len)
+		strcpy(path, whole);
+}
+
 /* Where it is, as the kernel says: the port that it chose, when we let it. */
 static void
 locate(struct listener *ln)
@@ -188,6 +199,8 @@ locate(struct listener *ln)
 		memcpy(ln->path, path + ln->abstract,
 		    path_len < sizeof(ln->path) ? path_len
 						: sizeof(ln->path) - 1);
+		if (!ln->abstract)
+			make_absolute(ln->path, sizeof(ln->path));
 		return;
 	case AF_VSOCK:
 		ln->cid = sa.vm.svm_cid;

@@ -279,6 +279,7 @@ make_disks(struct daemon *d, struct config *c)
 		.settle = ctlconn_settle,
 		.clients = ctlconn_clients,
 		.kick = ctlconn_kick,
+		.places = ctlconn_places,
 	};
 	STAILQ_FOREACH(dev, &c->devices, link)
 		if (device_add(d, dev, err, sizeof(err)) != 0)

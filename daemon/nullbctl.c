@@ -14,6 +14,7 @@
 #include <getopt.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "attach.h"
 #include "ctl/blktrace.h"
 #include "ctl/ctl.h"
 
@@ -174,15 +176,14 @@ static void bad_usage(void) __attribute__((noreturn));
 struct args {
 	char **argv;
 	int argc;
-	char options[8];     /* the letters that were given */
-	const char *output;  /* -o; NULL: not given */
-	const char *seconds; /* -w */
+	/* by its letter: what an option was given; NULL: it was not */
+	const char *option[CHAR_MAX + 1];
 };
 
 static bool
 given(const struct args *args, char letter)
 {
-	return strchr(args->options, letter) != NULL;
+	return args->option[(int)letter] != NULL;
 }
 
 static void
@@ -587,8 +588,8 @@ run_trace(const struct args *args)
 {
 	static struct tracing t;
 	const char *name = args->argv[0];
-	const char *base = args->output != NULL ? args->output : name;
-	struct itimerval timer = parse_seconds(args->seconds);
+	const char *base = given(args, 'o') ? args->option['o'] : name;
+	struct itimerval timer = parse_seconds(args->option['w']);
 	char err[CTL_MAX_ERROR] = "";
 	json_t *answer;
 
@@ -615,6 +616,189 @@ run_trace(const struct args *args)
 	if (t.last[0] == '\0' || t.nr_in > 0)
 		die("%s: the daemon hung up: the trace is not complete", name);
 	fprintf(stderr, "%s: %s\n", name, t.last);
+}
+
+/* ---- uri, attach, detach */
+
+static void
+run_uri(const struct args *args)
+{
+	json_t *answer = ask("uri", args->argv[0], NULL), *p;
+	size_t i;
+
+	if (!client.json)
+		json_array_foreach(json_object_get(answer, "places"), i, p)
+			printf("%s\n", string_of(p, "uri"));
+	json_decref(answer);
+}
+
+/* Can nbd-client get it there?  (It can't tell TLS where its files are.) */
+static bool
+place_unpack(json_t *json, struct place *p)
+{
+	const char *path = json_string_value(json_object_get(json, "path"));
+	const char *host = json_string_value(json_object_get(json, "host"));
+
+	*p = (struct place){ 0 };
+	if (json_is_true(json_object_get(json, "tls")) ||
+	    (path == NULL && host == NULL))
+		return false;
+	snprintf(p->path, sizeof(p->path), "%s", path != NULL ? path : "");
+	snprintf(p->host, sizeof(p->host), "%s", host != NULL ? host : "");
+	p->port = (unsigned)json_integer_value(json_object_get(json, "port"));
+	return true;
+}
+
+/* The best there is: a UNIX socket tells us later who has connected. */
+static struct place
+choose_place(json_t *answer, const char *name)
+{
+	struct place p, best = { 0 };
+	json_t *json;
+	size_t i;
+
+	json_array_foreach(json_object_get(answer, "places"), i, json)
+		if (place_unpack(json, &p) &&
+		    (best.port == 0 || p.path[0] != '\0') &&
+		    best.path[0] == '\0')
+			best = p;
+	if (best.path[0] == '\0' && best.host[0] == '\0')
+		die("%s: no place that nbd-client gets to without TLS "
+		    "(nullbctl uri %s shows where it is)",
+		    name, name);
+	return best;
+}
+
+/* An option's number; `none` without it. */
+static unsigned
+number_of(const struct args *args, char letter, const char *what, unsigned min,
+    unsigned max, unsigned none)
+{
+	uint64_t number;
+
+	if (!given(args, letter))
+		return none;
+	if (uint_parse(args->option[(int)letter], NULL, &number) != 0 ||
+	    number < min || number > max) {
+		fprintf(stderr,
+		    "nullbctl: attach: %s: \"%.60s\": allowed: %u to %u\n",
+		    what, args->option[(int)letter], min, max);
+		exit(EXIT_USAGE);
+	}
+	return (unsigned)number;
+}
+
+static void
+check_device(const char *command, const char *device)
+{
+	if (attach_is_device(device))
+		return;
+	fprintf(stderr,
+	    "nullbctl: %s: \"%.60s\": allowed: /dev/nbd and a number\n",
+	    command, device);
+	exit(EXIT_USAGE);
+}
+
+static void
+check_block_size(unsigned size)
+{
+	if (size >= 512 && size <= 4096 && (size & (size - 1)) == 0)
+		return;
+	fprintf(stderr,
+	    "nullbctl: attach: --block-size: %u: allowed: 512, 1024, 2048, "
+	    "4096\n",
+	    size);
+	exit(EXIT_USAGE);
+}
+
+static void
+run_attach(const struct args *args)
+{
+	const char *name = args->argv[0];
+	char device[ATTACH_DEVICE] = "", err[CTL_MAX_ERROR] = "";
+	struct attach a = {
+		.name = name,
+		.connections = number_of(
+		    args, 'C', "--connections", 1, ATTACH_MAX_CONN, 0),
+		.timeout = number_of(args, 't', "--timeout", 1, 86400, 0),
+		.block_size = number_of(args, 'b', "--block-size", 1, 4096, 0),
+		.persist = given(args, 'p'),
+		.raw = given(args, 'r'),
+	};
+	int block_size = 0, cpus = 0;
+	struct place place;
+	json_t *answer;
+
+	if (given(args, 'b'))
+		check_block_size(a.block_size);
+	if (args->argc > 1) {
+		check_device("attach", args->argv[1]);
+		snprintf(device, sizeof(device), "%s", args->argv[1]);
+	}
+	answer = ask("uri", name, NULL);
+	json_unpack(
+	    answer, "{s:i, s:i}", "blocksize", &block_size, "cpus", &cpus);
+	place = choose_place(answer, name);
+	a.place = &place;
+	if (a.connections == 0)
+		a.connections = cpus < 1 ? 1 : (unsigned)cpus;
+	if (a.connections > ATTACH_MAX_CONN)
+		a.connections = ATTACH_MAX_CONN;
+	if (a.block_size == 0)
+		a.block_size = (unsigned)block_size;
+	if (a.block_size < (unsigned)block_size)
+		die("%s: --block-size: %u: allowed: at least its blocksize, "
+		    "%d",
+		    name, a.block_size, block_size);
+	json_decref(answer);
+	if (attach_device(&a, device, err, sizeof(err)) != 0)
+		die("%s: %s", name, err);
+	printf("%s\n", device);
+}
+
+/* The one device that a client of the export has attached. */
+static void
+find_attached(const char *name, char *device)
+{
+	json_t *answer = ask("clients", NULL, NULL), *c;
+	char other[ATTACH_DEVICE];
+	size_t i;
+
+	device[0] = '\0';
+	json_array_foreach(json_object_get(answer, "clients"), i, c) {
+		json_t *pid = json_object_get(c, "pid");
+		const char *export =
+		    json_string_value(json_object_get(c, "export"));
+
+		if (export == NULL || strcmp(export, name) != 0 ||
+		    !json_is_integer(pid) ||
+		    attach_find((pid_t)json_integer_value(pid), other) != 0)
+			continue;
+		if (device[0] != '\0' && strcmp(device, other) != 0)
+			die("%s: is attached as %s and %s: say which", name,
+			    device, other);
+		snprintf(device, ATTACH_DEVICE, "%s", other);
+	}
+	json_decref(answer);
+	if (device[0] == '\0')
+		die("%s: no device is known to be it; if there is one, say "
+		    "which: nullbctl detach /dev/nbdN",
+		    name);
+}
+
+static void
+run_detach(const struct args *args)
+{
+	char device[ATTACH_DEVICE], err[CTL_MAX_ERROR] = "";
+
+	if (args->argv[0][0] == '/') {
+		check_device("detach", args->argv[0]);
+		snprintf(device, sizeof(device), "%s", args->argv[0]);
+	} else {
+		find_attached(args->argv[0], device);
+	}
+	if (detach_device(device, err, sizeof(err)) != 0)
+		die("%s", err);
 }
 
 static const struct command {
@@ -648,6 +832,13 @@ static const struct command {
 	    1, run_trace, "ow" },
 	{ "clients", "", "who is connected", 0, 0, run_clients, "" },
 	{ "kick", "ID", "hang up on one of them", 1, 1, run_kick, "" },
+	{ "uri", "NAME", "where it is served, an NBD URI a line", 1, 1, run_uri,
+	    "" },
+	{ "attach", "[OPTION]... NAME [/dev/nbdN]",
+	    "make it this, or the first free, block device: printed", 1, 2,
+	    run_attach, "Ctbpr" },
+	{ "detach", "NAME | /dev/nbdN", "undo that, if it is not in use", 1, 1,
+	    run_detach, "" },
 	{ "help", "[ATTRIBUTE]", "what the attributes are; asks no daemon", 0,
 	    1, run_help, "" },
 	{},
@@ -672,6 +863,15 @@ usage(FILE *out)
 	    "since 3.36\n"
 	    "  -o, --output FILE, -w, --seconds N   of trace: else NAME, until "
 	    "^C\n"
+	    "  -C, --connections N, -t, --timeout SECONDS, -b, --block-size "
+	    "BYTES,\n"
+	    "  -p, --persist, -r, --raw   of attach: connections to the daemon "
+	    "(one\n"
+	    "                  a loop), how long a request may take, the "
+	    "device's block,\n"
+	    "                  connect again when the daemon is back, and: "
+	    "nothing is\n"
+	    "                  merged or split in this machine's kernel\n"
 	    "  --help, --version\n"
 	    "\n"
 	    "Exit status: 0 done; 1 no daemon there, or it refused; 2 wrong "
@@ -686,19 +886,14 @@ bad_usage(void)
 	exit(EXIT_USAGE);
 }
 
-static void
-add_option(struct args *args, char letter)
-{
-	size_t nr = strlen(args->options);
-
-	if (!given(args, letter))
-		args->options[nr] = letter;
-}
-
+/* None but its own? */
 static bool
-takes_options(const struct command *c, const char *letters)
+takes_options(const struct command *c, const struct args *args)
 {
-	return strspn(letters, c->options) == strlen(letters);
+	for (char letter = 1; letter < CHAR_MAX; letter++)
+		if (given(args, letter) && strchr(c->options, letter) == NULL)
+			return false;
+	return true;
 }
 
 static void
@@ -716,14 +911,16 @@ run(const char *name, struct args *args)
 		if (strcmp(c->name, name) != 0)
 			continue;
 		if (args->argc < c->min_args || args->argc > c->max_args ||
-		    !takes_options(c, args->options) ||
+		    !takes_options(c, args) ||
 		    (client.json && c->run == run_trace))
 			bad_command(c);
 		c->run(args);
 		return;
 	}
-	fprintf(stderr, "nullbctl: %s: no such command\n", name);
-	bad_usage();
+	fprintf(stderr,
+	    "nullbctl: %s: no such command (nullbctl --help lists them)\n",
+	    name);
+	exit(EXIT_USAGE);
 }
 
 int
@@ -742,6 +939,11 @@ main(int argc, char **argv)
 		{ "seconds", required_argument, NULL, 'w' },
 		{ "extended", no_argument, NULL, 'x' },
 		{ "sectors", no_argument, NULL, 's' },
+		{ "connections", required_argument, NULL, 'C' },
+		{ "timeout", required_argument, NULL, 't' },
+		{ "block-size", required_argument, NULL, 'b' },
+		{ "persist", no_argument, NULL, 'p' },
+		{ "raw", no_argument, NULL, 'r' },
 		{ "help", no_argument, NULL, OPT_HELP },
 		{ "version", no_argument, NULL, OPT_VERSION },
 		{},
@@ -752,20 +954,20 @@ main(int argc, char **argv)
 	client.control = getenv("NULLBD_CONTROL");
 	if (client.control == NULL)
 		client.control = CTL_SOCKET;
-	while ((opt = getopt_long(argc, argv, "xso:w:", options, NULL)) != -1)
+	while ((opt = getopt_long(
+		    argc, argv, "xso:w:C:t:b:pr", options, NULL)) != -1)
 		switch (opt) {
 		case OPT_CONTROL: client.control = optarg; break;
 		case OPT_JSON: client.json = true; break;
 		case 'x':
-		case 's': add_option(&args, (char)opt); break;
+		case 's':
+		case 'p':
+		case 'r': args.option[opt] = ""; break;
 		case 'o':
-			add_option(&args, 'o');
-			args.output = optarg;
-			break;
 		case 'w':
-			add_option(&args, 'w');
-			args.seconds = optarg;
-			break;
+		case 'C':
+		case 't':
+		case 'b': args.option[opt] = optarg; break;
 		case OPT_HELP: usage(stdout); return EXIT_DONE;
 		case OPT_VERSION:
 			printf("nullbctl %s\n", NULLBD_VERSION);

@@ -40,7 +40,7 @@ set_environment(const struct daemon *d)
 			   : d->nr_disks > 0 ? d->disk[0]->name
 					     : "";
 	bool v6 = ln->family == AF_INET6;
-	char text[MAX_URI];
+	char text[PLACE_URI];
 
 	uri_make(text, sizeof(text), ln, name, tls_only);
 	setenv("uri", text, 1);

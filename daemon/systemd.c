@@ -211,7 +211,7 @@ void
 systemd_ready(const struct daemon *d)
 {
 	unsigned nr = 0;
-	char uri[MAX_URI];
+	char uri[PLACE_URI];
 
 	for (unsigned i = 0; i < d->nr_disks; i++)
 		nr += d->disk[i]->queue != NULL;

@@ -8,6 +8,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -88,7 +89,7 @@ uri_log(const struct daemon *d, const struct disk *disk)
 	bool tls_only = disk->conf.tls_only;
 	const struct listener *ln = uri_listener(d, tls_only);
 	const char *tls = needs_tls(ln, tls_only) ? " -x" : "";
-	char uri[MAX_URI];
+	char uri[PLACE_URI];
 
 	if (tls_only && ln->tls == TLS_OFF)
 		log_warn("%s: tls_only, but no socket has TLS: nobody can "
@@ -112,7 +113,7 @@ static void
 log_others(const struct daemon *d)
 {
 	const struct listener *ln, *first = uri_listener(d, false);
-	char uri[MAX_URI];
+	char uri[PLACE_URI];
 
 	for (ln = d->listener; ln < d->listener + d->nr_listeners; ln++) {
 		if (ln->control || ln == first)
@@ -147,20 +148,48 @@ is_at(const struct disk *disk, const struct listener *ln)
 	return !disk->conf.tls_only || ln->tls != TLS_OFF;
 }
 
+int
+uri_places(const struct daemon *d, const struct disk *disk, struct place **out)
+{
+	const struct listener *ln;
+	bool tls_only = disk->conf.tls_only;
+	struct place *p = calloc(d->nr_listeners, sizeof(*p));
+	int nr = 0;
+
+	*out = p;
+	if (p == NULL)
+		return -ENOMEM;
+	for (ln = d->listener; ln < d->listener + d->nr_listeners; ln++) {
+		if (!is_at(disk, ln))
+			continue;
+		uri_make(p->uri, sizeof(p->uri), ln, disk->name, tls_only);
+		p->tls = needs_tls(ln, tls_only);
+		if (ln->family == AF_UNIX && !ln->abstract)
+			snprintf(p->path, sizeof(p->path), "%s", ln->path);
+		if (ln->family == AF_INET || ln->family == AF_INET6)
+			snprintf(p->host, sizeof(p->host), "%s", ln->host);
+		p->port = ln->port;
+		p++;
+		nr++;
+	}
+	return nr;
+}
+
 /* Of the devices each, at the listeners each. */
 int
 uri_print_all(const struct daemon *d, FILE *out)
 {
-	const struct listener *ln;
-	char uri[MAX_URI];
 	unsigned i;
 
-	for (i = 0; i < d->nr_disks; i++)
-		for (ln = d->listener; ln < d->listener + d->nr_listeners; ln++)
-			if (is_at(d->disk[i], ln)) {
-				uri_make(uri, sizeof(uri), ln, d->disk[i]->name,
-				    d->disk[i]->conf.tls_only);
-				fprintf(out, "%s\n", uri);
-			}
+	for (i = 0; i < d->nr_disks; i++) {
+		struct place *p;
+		int nr = uri_places(d, d->disk[i], &p);
+
+		for (int k = 0; k < nr; k++)
+			fprintf(out, "%s\n", p[k].uri);
+		free(p);
+		if (nr < 0)
+			return nr;
+	}
 	return fflush(out) == 0 ? 0 : -errno;
 }

@@ -414,6 +414,38 @@ run_kick(struct call *call)
 	return json_pack("{s:b}", "ok", 1);
 }
 
+static json_t *
+pack_place(const struct place *p)
+{
+	bool unix_socket = p->path[0] != '\0', tcp = p->host[0] != '\0';
+
+	return json_pack("{s:s, s:s?, s:s?, s:o, s:b}", "uri", p->uri, "path",
+	    unix_socket ? p->path : NULL, "host", tcp ? p->host : NULL, "port",
+	    tcp ? json_integer(p->port) : json_null(), "tls", p->tls);
+}
+
+static json_t *
+run_uri(struct call *call, struct disk *d)
+{
+	json_t *list = json_array();
+	struct place *places = NULL;
+	int nr = 0;
+
+	if (call->ctl->places != NULL)
+		nr = call->ctl->places(call->from, d, &places);
+	for (int i = 0; i < nr; i++)
+		if (json_array_append_new(list, pack_place(&places[i])) != 0)
+			nr = -ENOMEM;
+	free(places);
+	if (nr < 0) {
+		json_decref(list);
+		return NULL;
+	}
+	return json_pack("{s:b, s:i, s:i, s:o}", "ok", 1, "blocksize",
+	    (int)d->conf.blocksize, "cpus", (int)d->queue->machine->nr_cpus,
+	    "places", list);
+}
+
 static const struct command {
 	const char *name;
 	json_t *(*run)(struct call *call);
@@ -432,6 +464,7 @@ static const struct command {
 	{ "trace", .run_on = run_trace },
 	{ "clients", .run = run_clients },
 	{ "kick", .run = run_kick },
+	{ "uri", .run_on = run_uri },
 	{},
 };
 

@@ -436,6 +436,17 @@ int clients_print(struct json_t *json, FILE *out);
 
 /* ------------------------------------------------------------- control.c */
 
+#define PLACE_URI 512u
+
+/* Where a device is served: by its URI, and by what nbd-client takes. */
+struct place {
+	char uri[PLACE_URI];
+	char path[109]; /* of a UNIX socket that has a file; else "" */
+	char host[64];  /* of TCP; else "" */
+	unsigned port;
+	bool tls; /* nobody gets it there without */
+};
+
 #define CTL_MAX_LINE 65536u /* bytes of a request, with its newline */
 #define CTL_SOCKET   "/run/nullbd.sock"
 
@@ -460,6 +471,8 @@ struct ctl {
 	int (*clients)(void *from, struct client **out);
 	/* Hang up on one: 0, or -ENOENT when there is none of that id. */
 	int (*kick)(void *from, uint64_t id);
+	/* Where it is served, as an array to be freed: how many, or -ENOMEM. */
+	int (*places)(void *from, const struct disk *d, struct place **out);
 };
 
 /*
