@@ -363,7 +363,8 @@ void reload_watch(struct daemon *d);
 
 /* ----------------------------------------------------------------- uri.c */
 
-/* The NBD URI of an export (for TLS alone?) at a listener, in PLACE_URI bytes. */
+/* The NBD URI of an export (for TLS alone?) at a listener, in PLACE_URI bytes.
+ */
 void uri_make(char *out, size_t len, const struct listener *ln,
     const char *export, bool tls_only);
 /* The first listener that is for NBD, if need be with TLS if there is one. */
@@ -372,8 +373,8 @@ const struct listener *uri_listener(const struct daemon *d, bool tls_only);
 void uri_log(const struct daemon *d, const struct disk *disk);
 void uri_log_all(const struct daemon *d); /* the first few */
 /* Where a disk is served, as an array to be freed: how many, or -ENOMEM. */
-int uri_places(
-    const struct daemon *d, const struct disk *disk, struct place **out);
+int
+uri_places(const struct daemon *d, const struct disk *disk, struct place **out);
 /* All URIs, a line each.  0 or -errno. */
 int uri_print_all(const struct daemon *d, FILE *out);
 

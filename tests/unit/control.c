@@ -392,6 +392,60 @@ lets_the_daemon_tell_of_clients_and_kick_them(void **state)
 	ctl.kick = NULL;
 }
 
+/* Where the daemon serves a device: two places, or no memory. */
+static int nr_fake_places = 2;
+
+static int
+fake_places(void *from, const struct disk *d, struct place **out)
+{
+	assert_ptr_equal(from, &ctl);
+	assert_string_equal(d->name, "nullb0");
+	if (nr_fake_places < 0)
+		return nr_fake_places;
+	*out = calloc(2, sizeof(**out));
+	(*out)[0] = (struct place){ .uri = "nbds://[::1]:1/nullb0",
+		.host = "::1",
+		.port = 1,
+		.tls = true };
+	(*out)[1] = (struct place){ .uri = "nbd+unix:///nullb0?socket=/s",
+		.path = "/s" };
+	return nr_fake_places;
+}
+
+static void
+tells_where_a_device_is_served(void **state)
+{
+	static const char request[] =
+	    "{\"command\":\"uri\",\"name\":\"nullb0\"}";
+	json_t *answer, *places;
+
+	(void)state;
+	assert_refused("{\"command\":\"uri\"}", "EINVAL", NULL);
+	assert_refused("{\"command\":\"uri\",\"name\":\"nope\"}", "ENODEV",
+	    "nope: no such device");
+	answer = ask(request);
+	assert_int_equal(json_array_size(json_object_get(answer, "places")), 0);
+	json_decref(answer);
+
+	ctl.places = fake_places;
+	answer = ask(request);
+	assert_int_equal(
+	    json_integer_value(json_object_get(answer, "blocksize")), 512);
+	places = json_loads(
+	    "[{\"uri\":\"nbds://[::1]:1/nullb0\",\"path\":null,"
+	    "\"host\":\"::1\",\"port\":1,\"tls\":true},"
+	    "{\"uri\":\"nbd+unix:///nullb0?socket=/s\",\"path\":\"/s\","
+	    "\"host\":null,\"port\":null,\"tls\":false}]",
+	    0, NULL);
+	assert_true(json_equal(json_object_get(answer, "places"), places));
+	json_decref(places);
+	json_decref(answer);
+
+	nr_fake_places = -ENOMEM;
+	assert_null(ctl_request(&ctl, &ctl, request, strlen(request), 0));
+	ctl.places = NULL;
+}
+
 static void
 trusts_no_request(void **state)
 {
@@ -439,6 +493,7 @@ main(void)
 		cmocka_unit_test(refuses_with_a_name_and_a_sentence),
 		cmocka_unit_test(lets_the_daemon_trace_what_is_on),
 		cmocka_unit_test(lets_the_daemon_tell_of_clients_and_kick_them),
+		cmocka_unit_test(tells_where_a_device_is_served),
 		cmocka_unit_test(trusts_no_request),
 	};
 

@@ -121,6 +121,33 @@ ctl get nullb0 nope
 expect 1 "" "nullbctl: nope: no such attribute"
 ctl get
 expect 2 "" "usage:*"
+# where it is; and what attach needs that is not here, or not allowed
+ctl uri nullb0
+expect 0 "$(uri nullb0)" ""
+ctl uri nope
+expect 1 "" "nullbctl: nope: no such device"
+if [ ! -e /sys/block/nbd0 ]; then
+	ctl attach nullb0
+	expect 1 "" "nullbctl: nullb0: * no nbd driver loaded: modprobe nbd *"
+	ctl detach /dev/nbd0
+	expect 1 "" "nullbctl: * no nbd driver loaded: modprobe nbd *"
+fi
+ctl attach nullb0 /dev/nbdx
+expect 2 "" 'nullbctl: attach: "/dev/nbdx": allowed: /dev/nbd and a number'
+ctl attach nullb0 -C 0
+expect 2 "" 'nullbctl: attach: --connections: "0": allowed: 1 to 64'
+ctl attach nullb0 -b 513
+expect 2 "" 'nullbctl: attach: --block-size: 513: allowed: 512, 1024, 2048, 4096'
+ctl attach nullb0 -t 1s
+expect 2 "" 'nullbctl: attach: --timeout: "1s": allowed: 1 to 86400'
+ctl attach nope
+expect 1 "" "nullbctl: nope: no such device"
+ctl detach nullb0
+expect 1 "" "nullbctl: nullb0: no device is known to be it*"
+ctl detach /dev/sda
+expect 2 "" 'nullbctl: detach: "/dev/sda": allowed: /dev/nbd and a number'
+ctl detach --raw nullb0
+expect 2 "" "usage:*"
 ctl frobnicate
 expect 2 "" "nullbctl: frobnicate: no such command*"
 ctl iostat nullb0 0
