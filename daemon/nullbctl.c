@@ -807,33 +807,33 @@ static const struct command {
 	const char *help;
 	int min_args, max_args;
 	void (*run)(const struct args *args);
-	const char *options; /* the letters it takes */
+	const char *options; /* the letters it takes; j is --json */
 } commands[] = {
-	{ "list", "", "the devices", 0, 0, run_list, "" },
+	{ "list", "", "the devices", 0, 0, run_list, "j" },
 	{ "get", "NAME [ATTRIBUTE]", "its settings, or the value of one", 1, 2,
-	    run_get, "" },
+	    run_get, "j" },
 	{ "set", "NAME ATTRIBUTE VALUE", "change one that is live", 2, 3,
-	    run_set, "" },
+	    run_set, "j" },
 	{ "stat", "NAME", "the fields of /sys/block/NAME/stat", 1, 1, run_stat,
-	    "" },
+	    "j" },
 	{ "inflight", "NAME", "those of /sys/block/NAME/inflight", 1, 1,
-	    run_inflight, "" },
+	    run_inflight, "j" },
 	{ "iostat", "[-x] [NAME] [INTERVAL [COUNT]]",
 	    "what iostat prints: first since power-on, then in each interval",
-	    0, 3, run_iostat, "x" },
+	    0, 3, run_iostat, "xj" },
 	{ "diskstats", "[-s] [NAME]", "fio's \"Disk stats\" line", 0, 1,
-	    run_diskstats, "s" },
+	    run_diskstats, "sj" },
 	{ "segments", "NAME", "bvecs, segments, splits, refused merges", 1, 1,
-	    run_segments, "" },
+	    run_segments, "j" },
 	{ "queue", "NAME", "limits, the plug's rules, tags, hardware queues", 1,
-	    1, run_queue, "" },
+	    1, run_queue, "j" },
 	{ "trace", "NAME [-o FILE] [-w SECONDS]",
 	    "trace to FILE.blktrace.N, for blkparse; - is standard output", 1,
 	    1, run_trace, "ow" },
-	{ "clients", "", "who is connected", 0, 0, run_clients, "" },
-	{ "kick", "ID", "hang up on one of them", 1, 1, run_kick, "" },
+	{ "clients", "", "who is connected", 0, 0, run_clients, "j" },
+	{ "kick", "ID", "hang up on one of them", 1, 1, run_kick, "j" },
 	{ "uri", "NAME", "where it is served, an NBD URI a line", 1, 1, run_uri,
-	    "" },
+	    "j" },
 	{ "attach", "[OPTION]... NAME [/dev/nbdN]",
 	    "make it this, or the first free, block device: printed", 1, 2,
 	    run_attach, "Ctbpr" },
@@ -911,8 +911,7 @@ run(const char *name, struct args *args)
 		if (strcmp(c->name, name) != 0)
 			continue;
 		if (args->argc < c->min_args || args->argc > c->max_args ||
-		    !takes_options(c, args) ||
-		    (client.json && c->run == run_trace))
+		    !takes_options(c, args))
 			bad_command(c);
 		c->run(args);
 		return;
@@ -958,7 +957,10 @@ main(int argc, char **argv)
 		    argc, argv, "xso:w:C:t:b:pr", options, NULL)) != -1)
 		switch (opt) {
 		case OPT_CONTROL: client.control = optarg; break;
-		case OPT_JSON: client.json = true; break;
+		case OPT_JSON:
+			args.option['j'] = "";
+			client.json = true;
+			break;
 		case 'x':
 		case 's':
 		case 'p':

@@ -146,6 +146,8 @@ ctl detach nullb0
 expect 1 "" "nullbctl: nullb0: no device is known to be it*"
 ctl detach /dev/sda
 expect 2 "" 'nullbctl: detach: "/dev/sda": allowed: /dev/nbd and a number'
+ctl --json attach nullb0
+expect 2 "" "usage:*"
 ctl detach --raw nullb0
 expect 2 "" "usage:*"
 ctl frobnicate
