@@ -202,6 +202,7 @@ soak: deps-check $(B)/soak
 
 .PHONY: install uninstall
 bin_dir := $(DESTDIR)$(PREFIX)
+completion_dir := $(bin_dir)/share/bash-completion/completions
 unit_dir := $(bin_dir)/lib/systemd/system
 units_src := $(wildcard conf/systemd/*)
 install: all
@@ -210,7 +211,8 @@ install: all
 	install -m 755 $(B)/nullbctl $(B)/nullb-replay $(bin_dir)/bin/
 	for m in $(mans); do s=$${m##*.}; install -d $(bin_dir)/share/man/man$$s && \
 	    install -m 644 $$m $(bin_dir)/share/man/man$$s/ || exit 1; done
-	install -d $(unit_dir)
+	install -d $(completion_dir) $(unit_dir)
+	install -m 644 daemon/nullbctl.bash $(completion_dir)/nullbctl
 	for u in $(units_src); do sed 's|/usr/local/|$(PREFIX)/|' $$u \
 	    >$(unit_dir)/$${u##*/} && chmod 644 $(unit_dir)/$${u##*/} || exit 1; done
 	install -m 644 README.md LICENSE $(bin_dir)/share/doc/nullbd/
@@ -220,6 +222,7 @@ uninstall:
 	rm -f $(bin_dir)/sbin/nullbd $(bin_dir)/bin/nullbctl $(bin_dir)/bin/nullb-replay
 	for m in $(notdir $(mans)); do rm -f $(bin_dir)/share/man/man$${m##*.}/$$m; done
 	rm -f $(patsubst conf/systemd/%,$(unit_dir)/%,$(units_src))
+	rm -f $(completion_dir)/nullbctl
 	rm -rf $(bin_dir)/share/doc/nullbd
 
 .PHONY: clean

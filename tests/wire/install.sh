@@ -23,6 +23,7 @@ for m in man8/nullbd.8 man5/nullbd.conf.5 man1/nullbctl.1 man1/nullb-replay.1; d
 	mandoc -T lint -W warning "$f" || fault "$m"
 	grep -q '@[a-z]*@' "$f" && fault "$m: a mark was left"
 done
+bash -n "$dir/usr/share/bash-completion/completions/nullbctl" || fault completion
 # every attribute that --help knows is in the manual, and none is unexplained
 "$dir/usr/sbin/nullbd" --help |
 	sed -n 's|^  \(queue/\)\{0,1\}\([a-z_]*\)[= ].*|\2|p' | sort -u |
