@@ -9,7 +9,7 @@ VERSION := 0.1.0
 
 # What is needed, as Debian 12 names it.  `make deps` installs what is missing.
 DEPS_BUILD := gcc make pkg-config libc6-dev libev-dev libinih-dev libjansson-dev libbsd-dev \
-	      libgnutls28-dev
+	      libgnutls28-dev libnl-genl-3-dev
 DEPS_DEMO  := fio
 DEPS_CHECK := valgrind strace libcmocka-dev libnbd-dev libnbd-bin python3-libnbd fio nbd-client qemu-utils \
 	      e2fsprogs blktrace clang-format clang-tidy cppcheck mandoc systemd gnutls-bin
@@ -28,10 +28,11 @@ E        := $(if $(V),@:,@echo)
 Q        := $(if $(V),,@)
 ALL_CFLAGS = -std=gnu17 $(OPT) $(WARN) $(SAN) -fno-strict-aliasing -pthread \
 	    -D_GNU_SOURCE -DNULLBD_VERSION='"$(VERSION)"' -Idaemon -Itests \
-	    $(shell pkg-config --cflags jansson inih 2>/dev/null) $(CFLAGS)
+	    $(shell pkg-config --cflags jansson inih libnl-genl-3.0 2>/dev/null) $(CFLAGS)
 LIBS_CTL = $(shell pkg-config --libs jansson inih 2>/dev/null) -lm
 LIBS_EV  = -lev
 LIBS_TLS = $(shell pkg-config --libs gnutls 2>/dev/null)
+LIBS_NL  = $(shell pkg-config --libs libnl-genl-3.0 2>/dev/null)
 LIBS_NBD = $(shell pkg-config --libs libnbd 2>/dev/null)
 
 # ---------------------------------------------------------------- what there is
@@ -39,7 +40,7 @@ LIBS_NBD = $(shell pkg-config --libs libnbd 2>/dev/null)
 core_src  := $(wildcard daemon/base/*.c daemon/blk/*.c daemon/dev/*.c)
 upper_src := $(wildcard daemon/nbd/*.c daemon/ctl/*.c)
 replay_src := daemon/nullb-replay.c daemon/replay.c
-client_src := daemon/nullbctl.c daemon/attach.c
+client_src := daemon/nullbctl.c daemon/attach.c daemon/persist.c
 main_src  := $(filter-out $(client_src) $(replay_src),$(wildcard daemon/*.c))
 unit_src  := $(wildcard tests/unit/*.c)
 pipe_src  := $(wildcard tests/pipe/*.c)
@@ -73,7 +74,7 @@ $(B)/nullbd: $(call obj,$(main_src)) $(B)/libupper.a $(B)/libnullb.a
 
 $(B)/nullbctl: $(call obj,$(client_src)) $(B)/libupper.a $(B)/libnullb.a
 	$(E) '  LD    $@'
-	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS_CTL)
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS_NL) $(LIBS_CTL)
 
 $(B)/nullb-replay: $(call obj,$(replay_src)) $(B)/libupper.a $(B)/libnullb.a
 	$(E) '  LD    $@'

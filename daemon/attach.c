@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Attaching with nbd-client.  It configures the kernel by netlink and ends;
- * with
- * --persist it does so by ioctl, for it must stay to connect again.
+ * Attaching with nbd-client, which configures the kernel by netlink and ends.
  */
 #include "attach.h"
 
@@ -74,10 +72,16 @@ exists(const char *device)
 }
 
 /* Its pid is there as long as it is connected. */
-static bool
-is_attached(const char *device)
+bool
+attach_is_there(const char *device)
 {
 	return sys_number(device, "pid") >= 0;
+}
+
+uint64_t
+attach_size(const char *device)
+{
+	return (uint64_t)sys_number(device, "size") * 512;
 }
 
 bool
@@ -100,7 +104,7 @@ find_free(char *device, char *err, size_t errlen)
 		snprintf(device, ATTACH_DEVICE, "/dev/nbd%u", i);
 		if (!exists(device))
 			break;
-		if (!is_attached(device) && sys_number(device, "size") == 0)
+		if (!attach_is_there(device) && sys_number(device, "size") == 0)
 			return 0;
 	}
 	return refuse(err, errlen, -EBUSY,
@@ -215,21 +219,15 @@ client_verdict(const struct nbd_client *c, int status, char *err, size_t errlen)
 	    text[0] != '\0' ? text : "it failed, and does not say why");
 }
 
-/*
- * Until `done`, or it has ended: 0.  What has not come in time is ended, and is
- * -ETIMEDOUT.
- */
+/* Until it has ended.  If that is not in time, it is ended: -ETIMEDOUT. */
 static int
-client_wait(struct nbd_client *c, bool (*done)(const char *device),
-    const char *device, char *err, size_t errlen)
+client_wait(struct nbd_client *c, char *err, size_t errlen)
 {
 	int status;
 
 	for (unsigned i = 0; i < POLLS; i++) {
 		if (waitpid(c->pid, &status, WNOHANG) == c->pid)
 			return client_verdict(c, status, err, errlen);
-		if (done != NULL && done(device))
-			return 0;
 		usleep(POLL_MS * 1000);
 	}
 	kill(c->pid, SIGKILL);
@@ -239,15 +237,14 @@ client_wait(struct nbd_client *c, bool (*done)(const char *device),
 }
 
 static int
-client_run(char *const *argv, bool (*done)(const char *device),
-    const char *device, char *err, size_t errlen)
+client_run(char *const *argv, char *err, size_t errlen)
 {
 	struct nbd_client c = { .output = -1 };
 	int ret = client_start(&c, argv, err, errlen);
 
 	if (ret != 0)
 		return ret;
-	ret = client_wait(&c, done, device, err, errlen);
+	ret = client_wait(&c, err, errlen);
 	close(c.output);
 	return ret;
 }
@@ -257,7 +254,7 @@ client_run(char *const *argv, bool (*done)(const char *device),
 static bool
 has_size(const char *device)
 {
-	return is_attached(device) && sys_number(device, "size") > 0;
+	return attach_is_there(device) && sys_number(device, "size") > 0;
 }
 
 static int
@@ -290,14 +287,8 @@ run_attach(const struct attach *a, char *device, char *err, size_t errlen)
 		argv[n++] = "-timeout";
 		argv[n++] = timeout;
 	}
-	if (a->persist) { /* which netlink does not do */
-		argv[n++] = "-persist";
-		argv[n++] = "-nonetlink";
-		argv[n++] = "-nofork";
-	}
 	argv[n] = NULL;
-	return client_run((char *const *)argv, a->persist ? has_size : NULL,
-	    device, err, errlen);
+	return client_run((char *const *)argv, err, errlen);
 }
 
 /* All that this kernel would do to a bio before it sends it. */
@@ -324,10 +315,31 @@ make_raw(const char *device, char *err, size_t errlen)
 	return 0;
 }
 
+/* What is left to do once it is attached; a failure is all of attach's. */
+static int
+finish_attach(const struct attach *a, struct keeper *k, const char *device,
+    char *err, size_t errlen)
+{
+	char ignored[MAX_TEXT];
+	int ret = 0;
+
+	if (!has_size(device))
+		ret = refuse(err, errlen, -EIO,
+		    "%s: nbd-client is content, but the device has no size",
+		    device);
+	if (ret == 0 && a->raw)
+		ret = make_raw(device, err, errlen);
+	if (ret == 0 && k != NULL)
+		ret = persist_start(k, device, err, errlen);
+	if (ret != 0)
+		detach_device(device, ignored, sizeof(ignored));
+	return ret;
+}
+
 int
 attach_device(const struct attach *a, char *device, char *err, size_t errlen)
 {
-	char ignored[MAX_TEXT];
+	struct keeper *k = NULL;
 	int ret = check_machine(err, errlen);
 
 	if (ret == 0 && device[0] == '\0')
@@ -339,20 +351,16 @@ attach_device(const struct attach *a, char *device, char *err, size_t errlen)
 		    "%s: no such device: the nbd module's nbds_max says how "
 		    "many there are",
 		    device);
-	if (is_attached(device))
+	if (attach_is_there(device))
 		return refuse(err, errlen, -EBUSY,
 		    "%s: is attached already, by process %lld", device,
 		    sys_number(device, "pid"));
+	if (a->persist && (k = persist_new(a, err, errlen)) == NULL)
+		return -EIO;
 	ret = run_attach(a, device, err, errlen);
-	if (ret == 0 && !has_size(device))
-		ret = refuse(err, errlen, -EIO,
-		    "%s: nbd-client is content, but the device has no size",
-		    device);
-	if (ret == 0 && a->raw) {
-		ret = make_raw(device, err, errlen);
-		if (ret != 0) /* not what was asked for: not at all */
-			detach_device(device, ignored, sizeof(ignored));
-	}
+	if (ret == 0)
+		ret = finish_attach(a, k, device, err, errlen);
+	persist_free(k);
 	return ret;
 }
 
@@ -366,7 +374,7 @@ detach_device(const char *device, char *err, size_t errlen)
 
 	if (ret != 0)
 		return ret;
-	if (!exists(device) || !is_attached(device))
+	if (!exists(device) || !attach_is_there(device))
 		return refuse(
 		    err, errlen, -ENOTCONN, "%s: is not attached", device);
 	/* who has it mounted, or in a device of its own, has it exclusively */
@@ -378,8 +386,8 @@ detach_device(const char *device, char *err, size_t errlen)
 		    device);
 	if (fd >= 0)
 		close(fd);
-	ret = client_run((char *const *)argv, NULL, device, err, errlen);
-	for (unsigned i = 0; ret == 0 && is_attached(device); i++) {
+	ret = client_run((char *const *)argv, err, errlen);
+	for (unsigned i = 0; ret == 0 && attach_is_there(device); i++) {
 		if (i == POLLS)
 			return refuse(err, errlen, -ETIMEDOUT,
 			    "%s: is still attached after %u s", device,

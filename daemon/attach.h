@@ -10,10 +10,12 @@
 #include <sys/types.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define ATTACH_SEC      10u /* so long the kernel, or nbd-client, may take */
 #define ATTACH_MAX_CONN 64u
-#define ATTACH_DEVICE   32u /* bytes of "/dev/nbdN" */
+#define ATTACH_DEVICE   32u  /* bytes of "/dev/nbdN" */
+#define PERSIST_SEC     300u /* so long requests wait for a connection */
 
 struct place;
 
@@ -23,7 +25,7 @@ struct attach {
 	unsigned connections;      /* 1 to ATTACH_MAX_CONN */
 	unsigned timeout;          /* seconds a request may take; 0: any */
 	unsigned block_size;       /* bytes: 512, 1024, 2048, 4096 */
-	bool persist; /* nbd-client stays, and connects again when it must */
+	bool persist; /* lost connections are replaced, requests wait */
 	bool raw;     /* no merging, splitting or sorting in this kernel */
 };
 
@@ -40,9 +42,8 @@ int
 attach_device(const struct attach *a, char *device, char *err, size_t errlen);
 
 /*
- * The device that a process has attached, into `device`: 0; or -ENOENT.  It is
- * the process of the other end of the socket, if nbd-client was told not to
- * fork.
+ * The device that a process has attached, into `device`: 0; or -ENOENT.  By
+ * netlink it is the process that made the connections.
  */
 int attach_find(pid_t pid, char *device);
 
@@ -52,5 +53,24 @@ int attach_find(pid_t pid, char *device);
  * -ETIMEDOUT.
  */
 int detach_device(const char *device, char *err, size_t errlen);
+
+/* Is it attached?  Its size in bytes. */
+bool attach_is_there(const char *device);
+uint64_t attach_size(const char *device);
+
+/* ------------------------------------------------------------- persist.c */
+
+/*
+ * One that will keep a device attached: made before, so that it hears of all
+ * connections that are lost.  NULL, with a sentence in err.  `a` outlives it.
+ */
+struct keeper *persist_new(const struct attach *a, char *err, size_t errlen);
+void persist_free(struct keeper *k);
+/*
+ * A process of its own that does so until the device is detached.  0, or
+ * -errno with a sentence.
+ */
+int
+persist_start(struct keeper *k, const char *device, char *err, size_t errlen);
 
 #endif

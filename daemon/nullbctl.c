@@ -869,7 +869,7 @@ usage(FILE *out)
 	    "(one\n"
 	    "                  a loop), how long a request may take, the "
 	    "device's block,\n"
-	    "                  connect again when the daemon is back, and: "
+	    "                  requests wait for a daemon that is gone, and: "
 	    "nothing is\n"
 	    "                  merged or split in this machine's kernel\n"
 	    "  --help, --version\n"

@@ -61,9 +61,13 @@ until_true() {
 
 # a command that must succeed, quietly
 must() {
-	"$@" >"$tmp/must" 2>&1 || {
+	local status
+
+	"$@" >"$tmp/must" 2>&1
+	status=$?
+	[ $status = 0 ] || {
 		tail -n 30 "$tmp/must" >&2
-		fail "$*: status $?"
+		fail "$*: status $status"
 	}
 }
 
