@@ -444,6 +444,8 @@ print_list(const struct attr *a, const void *obj, FILE *out)
 {
 	char **list = *(char **const *)((const char *)obj + a->offset);
 
+	if (list == NULL || *list == NULL) /* which was emptied */
+		print_line(a, "", true, out);
 	for (; list != NULL && *list != NULL; list++)
 		print_line(a, *list, true, out);
 }
