@@ -107,6 +107,13 @@ $(B)/soak: $(call obj,tests/soak/soak.c $(lib_src))
 	$(E) '  LD    $@'
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -lcmocka $(LIBS_NBD)
 
+# what runs in a guest
+guest_programs := $(B)/kernel/msync-mt
+$(guest_programs): $(B)/kernel/%: $(B)/obj/tests/kernel/%.o
+	@mkdir -p $(@D)
+	$(E) '  LD    $@'
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^
+
 # a client with TLS
 $(B)/wire/tls: $(call obj,$(tls_src))
 $(B)/wire/tls: LIBS_NBD += $(LIBS_TLS)
@@ -170,7 +177,7 @@ asan:
 	@$(MAKE) --no-print-directory B=$(B)/asan SAN='$(ASAN)' OPT='-O1 -g1' $(WHAT)
 tsan:
 	@$(MAKE) --no-print-directory B=$(B)/tsan SAN='$(TSAN)' OPT='-O1 -g1' $(WHAT)
-tests: all $(units) $(pipes) $(wires)
+tests: all $(units) $(pipes) $(wires) $(guest_programs)
 programs := $(B)/nullbd $(B)/nullbctl $(B)/nullb-replay
 sanitized_pipes := worked_examples deadline freeze batching traces
 cores: $(programs) $(units) $(addprefix $(B)/pipe/,$(sanitized_pipes))
@@ -187,7 +194,7 @@ check: deps-check
 # /dev/nbdX in real kernels, which qemu emulates.
 .PHONY: check-kernel
 check-kernel: deps-kernel
-	@$(MAKE) --no-print-directory -j2 all
+	@$(MAKE) --no-print-directory -j2 all $(guest_programs)
 	@tests/kernel/check $(B)
 
 # Both daemons, so long each: tests/soak/soak.c says what is looked at.
