@@ -372,6 +372,7 @@ struct request {
 	uint8_t flush_steps; /* behind it: flush.c */
 	uint64_t start_ns;   /* set up */
 	uint64_t delay_ns;   /* rq_complete_after() */
+	uint64_t ticket;     /* the driver's own, 0 when it is set up */
 	union {
 		struct heap_node due; /* in cpu->deadlines */
 		struct {              /* while it is the elevator's */
@@ -399,8 +400,9 @@ struct queue_ops {
 	/*
 	 * Serve a request: 0, and the driver ends it now or later
 	 * (rq_complete...); or -EBUSY: it has no room, the block layer keeps
-	 * the request and comes back (queue_run, or after a while).  The driver
-	 * calls rq_moved() once the data has moved.
+	 * the request and comes back (queue_run, or after a while, unless
+	 * hctx_stop() says when).  The driver calls rq_moved() once the data
+	 * has moved.
 	 */
 	int (*queue_rq)(struct request *rq, struct cpu *cpu, uint64_t now);
 	/* The last of a batch has been queued; may be NULL. */
@@ -535,8 +537,10 @@ struct ctx {
 struct hctx_rerun {
 	STAILQ_ENTRY(hctx_rerun) link; /* in cpu->rerun or ->later */
 	struct hctx *hctx;
-	bool queued; /* there, */
-	bool later;  /* or in cpu->later */
+	uint64_t at_ns; /* in cpu->later: its time, */
+	bool stopped;   /* or when the driver starts it again */
+	bool queued;    /* in cpu->rerun, */
+	bool later;     /* or in cpu->later */
 };
 
 /* The requests of a hardware queue, and their tags. */
@@ -555,7 +559,8 @@ struct hctx {
 	_Atomic uint64_t
 	    waiters;           /* cpus that found no tag, a bit each (mod 64) */
 	_Atomic unsigned busy; /* moving average, as hctx->dispatch_busy */
-	pthread_mutex_t lock;  /* of the dispatch list */
+	_Atomic uint64_t stopped_ns; /* until then nothing goes to the driver */
+	pthread_mutex_t lock;        /* of the dispatch list */
 	struct request_list dispatch; /* the driver was busy */
 	_Atomic unsigned nr_dispatch;
 	_Atomic unsigned nr_waiting; /* there, and in the software queues */
@@ -627,6 +632,15 @@ int queue_update(struct queue *q, const struct queue_conf *conf);
  * the end of the call.
  */
 void queue_run(struct queue *q, struct cpu *cpu, uint64_t now);
+
+/*
+ * For the driver, from a queue_rq that then answers -EBUSY: it has no room
+ * before `until`, so that nothing of this hardware queue is offered to it until
+ * then (blk_mq_stop_hw_queue()); of two times the earlier one counts.
+ * queue_restart() lets all hardware queues go on at once; any thread calls it.
+ */
+void hctx_stop(struct hctx *hctx, uint64_t until, uint64_t now);
+void queue_restart(struct queue *q);
 
 /* For the driver, from queue_rq: the data of the request has moved. */
 void rq_moved(struct request *rq, struct cpu *cpu);
@@ -792,9 +806,7 @@ struct cpu {
 	struct request_list unarmed; /* to end delay_ns after it */
 	struct heap deadlines;       /* by due */
 	STAILQ_HEAD(rerun_list, hctx_rerun) rerun; /* hctxs to run again */
-	struct rerun_list
-	    later; /* the same, at later_ns: the driver was busy */
-	uint64_t later_ns;
+	struct rerun_list later;   /* the same, each at its time */
 	bool tag_freed;            /* since the last cpu_run() */
 	struct bio_list free_bios; /* of pieces */
 	unsigned nr_free_bios;

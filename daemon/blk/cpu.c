@@ -147,25 +147,46 @@ void
 cpu_rerun_later(struct cpu *cpu, struct hctx *hctx, uint64_t now)
 {
 	struct hctx_rerun *r = &hctx->rerun[cpu->id];
+	uint64_t until = atomic_load(&hctx->stopped_ns);
+	bool stopped = now < until;
+	uint64_t at = stopped ? until : now + BLK_MQ_RESOURCE_DELAY;
 
-	if (r->queued || r->later)
+	if (r->queued)
 		return;
-	if (STAILQ_EMPTY(&cpu->later))
-		cpu->later_ns = now + BLK_MQ_RESOURCE_DELAY;
+	if (!r->later || at < r->at_ns) {
+		r->at_ns = at;
+		r->stopped = stopped;
+	}
+	if (r->later)
+		return;
 	r->later = true;
 	STAILQ_INSERT_TAIL(&cpu->later, r, link);
 }
 
-/* Those whose time has come. */
+/* Those whose time has come.  They are few: a hctx of a busy driver each. */
 static void
 take_later(struct cpu *cpu, uint64_t now)
 {
-	struct hctx_rerun *r;
+	struct hctx_rerun *r, *next;
 
-	if (STAILQ_EMPTY(&cpu->later) || now < cpu->later_ns)
-		return;
-	while ((r = STAILQ_FIRST(&cpu->later)) != NULL)
-		cpu_rerun(cpu, r->hctx);
+	for (r = STAILQ_FIRST(&cpu->later); r != NULL; r = next) {
+		next = STAILQ_NEXT(r, link);
+		if (now >= r->at_ns ||
+		    (r->stopped && atomic_load(&r->hctx->stopped_ns) == 0))
+			cpu_rerun(cpu, r->hctx);
+	}
+}
+
+static uint64_t
+first_later(const struct cpu *cpu)
+{
+	uint64_t first = CPU_NO_DEADLINE;
+	const struct hctx_rerun *r;
+
+	STAILQ_FOREACH(r, &cpu->later, link)
+		if (r->at_ns < first)
+			first = r->at_ns;
+	return first;
 }
 
 static void
@@ -274,7 +295,7 @@ cpu_run_hctxs(struct cpu *cpu, uint64_t now)
 uint64_t
 cpu_run(struct cpu *cpu, uint64_t now)
 {
-	uint64_t next = CPU_NO_DEADLINE;
+	uint64_t next;
 
 	take_later(cpu, now);
 	do {
@@ -284,8 +305,7 @@ cpu_run(struct cpu *cpu, uint64_t now)
 		run_deadlines(cpu, now);
 	} while (cpu_run_hctxs(cpu, now) || !TAILQ_EMPTY(&cpu->softirq) ||
 		 !TAILQ_EMPTY(&cpu->unarmed));
-	if (!STAILQ_EMPTY(&cpu->later))
-		next = cpu->later_ns;
+	next = first_later(cpu);
 	if (!heap_empty(&cpu->deadlines) &&
 	    heap_first_key(&cpu->deadlines) < next)
 		next = heap_first_key(&cpu->deadlines);

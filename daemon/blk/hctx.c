@@ -87,6 +87,31 @@ hctx_has_work(const struct hctx *hctx)
 	       atomic_load(&hctx->queue->nr_queued) > 0;
 }
 
+static bool
+is_stopped(const struct hctx *hctx, uint64_t now)
+{
+	return now <
+	       atomic_load_explicit(&hctx->stopped_ns, memory_order_relaxed);
+}
+
+void
+hctx_stop(struct hctx *hctx, uint64_t until, uint64_t now)
+{
+	uint64_t other = atomic_load(&hctx->stopped_ns);
+
+	if (!is_stopped(hctx, now) || until < other)
+		atomic_store(&hctx->stopped_ns, until);
+}
+
+void
+queue_restart(struct queue *q)
+{
+	for (unsigned i = 0; i < q->conf.nr_hw_queues; i++)
+		atomic_store(&q->hctx[i]->stopped_ns, 0);
+	for (unsigned i = 0; i < q->machine->nr_cpus; i++)
+		cpu_wake(&q->machine->cpu[i]);
+}
+
 /* blk_mq_update_dispatch_busy() */
 static void
 update_busy(struct hctx *hctx, bool busy)
@@ -320,6 +345,10 @@ hctx_run(struct hctx *hctx, struct cpu *cpu, uint64_t now)
 
 	if (!hctx_has_work(hctx))
 		return;
+	if (is_stopped(hctx, now)) {
+		cpu_rerun_later(cpu, hctx, now);
+		return;
+	}
 	pthread_mutex_lock(&hctx->lock);
 	TAILQ_CONCAT(&list, &hctx->dispatch, link);
 	nr = atomic_exchange(&hctx->nr_dispatch, 0);
@@ -359,6 +388,23 @@ hctx_insert_list(struct request_list *list, struct cpu *cpu, uint64_t now)
 		ctx_insert_list(list, cpu, now);
 }
 
+/* The driver wants nothing yet: an elevator does not look at software queues */
+static void
+keep_list(struct request_list *list, const struct cpu *cpu, uint64_t now)
+{
+	struct hctx *hctx = TAILQ_FIRST(list)->hctx;
+	struct request *rq;
+
+	if (hctx->queue->elevator == NULL) {
+		ctx_insert_list(list, cpu, now);
+		return;
+	}
+	while ((rq = TAILQ_FIRST(list)) != NULL) {
+		TAILQ_REMOVE(list, rq, link);
+		dispatch_insert(hctx, rq);
+	}
+}
+
 /*
  * blk_mq_plug_issue_direct(): each straight to the driver; once it is busy,
  * that request waits on the dispatch list and the rest in software queues.
@@ -371,6 +417,11 @@ issue_list(struct request_list *list, struct cpu *cpu, uint64_t now)
 	struct request *rq, *next;
 	bool busy = false;
 
+	if (is_stopped(hctx, now)) {
+		keep_list(list, cpu, now);
+		hctx_run(hctx, cpu, now); /* at its time */
+		return;
+	}
 	if (ops->prepare != NULL)
 		TAILQ_FOREACH(rq, list, link)
 			ops->prepare(rq, false);

@@ -348,7 +348,10 @@ void cpu_rerun(struct cpu *cpu, struct hctx *hctx);
 bool cpu_run_softirq(struct cpu *cpu, uint64_t now);
 /* Run them now.  False: there were none. */
 bool cpu_run_hctxs(struct cpu *cpu, uint64_t now);
-/* BLK_MQ_RESOURCE_DELAY: come back to a driver that was busy, in any case. */
+/*
+ * Come back to a driver that was busy, in any case: when it said, or else after
+ * BLK_MQ_RESOURCE_DELAY.
+ */
 void cpu_rerun_later(struct cpu *cpu, struct hctx *hctx, uint64_t now);
 void cpu_rerun_cancel(struct cpu *cpu, struct hctx *hctx);
 

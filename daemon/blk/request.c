@@ -96,6 +96,7 @@ rq_init(struct request *rq, struct ctx *ctx, struct bio *bio, uint64_t now)
 	rq->nr_segs = bio->nr_segs;
 	rq->error = 0;
 	rq->start_ns = now;
+	rq->ticket = 0;
 }
 
 void

@@ -40,6 +40,73 @@ runs_a_queue_again_when_a_request_of_it_ends(void **state)
 	h_close(&h);
 }
 
+/* blk_mq_stop_hw_queues(), blk_mq_start_stopped_hw_queues() */
+static void
+offers_nothing_before_the_time_the_driver_said(void **state)
+{
+	struct queue_conf conf = h_conf(profile_find("6.12"));
+	uint64_t busy_until, until;
+
+	(void)state;
+	h_open(&h, &conf);
+	h.busy = true;
+	rw(&h, REQ_OP_WRITE, 0, 8);
+	/* looked at after BLK_MQ_RESOURCE_DELAY, for it was busy before */
+	busy_until = cpu_run(h.cpu, h.now);
+	until = h.now + 20 * BLK_MQ_RESOURCE_DELAY;
+	hctx_stop(h.queue->hctx[0], until, h.now);
+	h.nr_busy = 0;
+	rw(&h, REQ_OP_WRITE, 100, 8);
+	queue_run(h.queue, h.cpu, h.now);
+	assert_int_equal(cpu_run(h.cpu, h.now), busy_until);
+	h.now = busy_until;
+	assert_int_equal(cpu_run(h.cpu, h.now), until);
+	assert_int_equal(cpu_run(h.cpu, until - 1), until);
+	assert_int_equal(h.nr_busy, 0);
+	h.busy = false;
+	h.now = until;
+	assert_int_equal(cpu_run(h.cpu, h.now), CPU_NO_DEADLINE);
+	assert_int_equal(h.nr_seen, 2);
+	assert_int_equal(h.seen[0].sector, 0);
+	h_close(&h);
+}
+
+static void
+goes_on_when_the_driver_says_so_or_at_the_earlier_time(void **state)
+{
+	struct queue_conf conf = h_conf(profile_find("6.12"));
+	uint64_t until;
+	struct hctx *hctx;
+
+	(void)state;
+	h_open(&h, &conf);
+	hctx = h.queue->hctx[0];
+	until = h.now + 50000;
+	hctx_stop(hctx, until, h.now);
+	hctx_stop(hctx, until + 9000, h.now);
+	rw(&h, REQ_OP_WRITE, 0, 8);
+	assert_int_equal(cpu_run(h.cpu, h.now), until);
+	hctx_stop(hctx, until - 9000, h.now);
+	rw(&h, REQ_OP_WRITE, 100, 8);
+	assert_int_equal(cpu_run(h.cpu, h.now), until - 9000);
+	assert_int_equal(h.nr_seen, 0);
+	queue_restart(h.queue);
+	assert_int_equal(cpu_run(h.cpu, h.now), CPU_NO_DEADLINE);
+	assert_int_equal(h.nr_seen, 2);
+	hctx_stop(hctx, h.now + 5000, h.now);
+	h.now += 6000; /* that time has come, and counts no more */
+	until = h.now + 50000;
+	hctx_stop(hctx, until, h.now);
+	rw(&h, REQ_OP_WRITE, 200, 8);
+	assert_int_equal(cpu_run(h.cpu, h.now), until);
+	assert_int_equal(h.nr_seen, 2);
+	h.now = until;
+	rw(&h, REQ_OP_WRITE, 300, 8);
+	cpu_run(h.cpu, h.now);
+	assert_int_equal(h.nr_seen, 4);
+	h_close(&h);
+}
+
 static unsigned nr_prepared;
 static struct {
 	sector_t sector;
@@ -109,6 +176,10 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(loses_nothing_when_the_driver_is_busy),
+		cmocka_unit_test(
+		    offers_nothing_before_the_time_the_driver_said),
+		cmocka_unit_test(
+		    goes_on_when_the_driver_says_so_or_at_the_earlier_time),
 		cmocka_unit_test(runs_a_queue_again_when_a_request_of_it_ends),
 		cmocka_unit_test(tells_the_driver_what_comes_next_in_a_batch),
 		cmocka_unit_test(spreads_cpus_over_hardware_queues),
