@@ -77,6 +77,8 @@ shutdown_begin(struct daemon *d)
 	ctlconn_close_all(d);
 	TAILQ_FOREACH(c, &d->main.conns, link)
 		conn_shutdown(c);
+	for (i = 0; i < d->nr_disks; i++)
+		disk_hurry(d->disk[i], clock_ns());
 	for (i = 0; i < d->nr_workers; i++)
 		loop_tell(&d->worker[i], LOOP_SHUTDOWN);
 	ev_timer_init(&d->grace, on_grace_over, GRACE_SEC, 0.);

@@ -57,7 +57,8 @@ struct attr {
 	} alias;
 	/* Anything else about a value, as it was written; may be NULL. */
 	int (*check)(const char *value, char *err, size_t errlen);
-	bool live; /* it may change while the object is in use */
+	bool live;    /* it may change while the object is in use, */
+	bool at_once; /* and nothing under way has to end before */
 	void (*show)(const void *obj, FILE *out);
 	const char *help; /* one line, no full stop */
 };

@@ -58,7 +58,7 @@ static const struct param params[] = {
 	{ .name = "cache_size", .type = PARAM_ULONG, .missing = "0" },
 	{ .name = "home_node", .type = PARAM_INT, .missing = "-1" },
 	{ .name = "init_hctx", .type = PARAM_TEXT, .missing = "" },
-	{ .name = "mbps", .type = PARAM_UINT, .missing = "0" },
+	{ .name = "mbps", .type = PARAM_UINT },
 	{ .name = "poll_queues", .type = PARAM_INT, .missing = "1" },
 	{ .name = "requeue", .type = PARAM_TEXT, .missing = "" },
 	{ .name = "shared_tag_bitmap", .type = PARAM_BOOL, .missing = "N" },

@@ -33,6 +33,8 @@ static const struct attr_group own = {
 	.prints_names = true,
 };
 
+static const struct unit mib_a_second = { .name = "MiB/s", .scale = 1 };
+
 static const struct attr_choice irqmodes[] = {
 	{ "none", NULL_IRQ_NONE, "completes inside the submission" },
 	{ "softirq", NULL_IRQ_SOFTIRQ, "completes at the end of the turn" },
@@ -176,6 +178,10 @@ const struct attr disk_attrs[] = {
 	{ NULL_BLK(hw_queue_depth), .def = "64",
 	    .help = "tags of a hardware queue: requests in flight, at most "
 		    "10240" },
+	{ NULL_BLK(mbps), .def = "0", .unit = &mib_a_second, .live = true,
+	    .at_once = true,
+	    .help = "most that is read, written and discarded; above 40960 "
+		    "counts as 40960; 0 for no limit" },
 	{ NULL_BLK(memory_backed), .def = "0",
 	    .help = "keep the data; else writes are dropped and reads are "
 		    "zeros" },

@@ -7,6 +7,8 @@
 #define DEV_H
 
 #include <sys/uio.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -216,6 +218,7 @@ struct disk_conf {
 	uint32_t submit_queues;
 	uint32_t hw_queue_depth;
 	uint32_t index;
+	uint32_t mbps; /* MiB/s; 0: no limit */
 	bool memory_backed;
 	bool discard;
 	bool no_sched;
@@ -259,6 +262,28 @@ struct disk_conf {
 
 extern const struct attr disk_attrs[];
 
+/* ------------------------------------------------------------ throttle.c */
+
+#define THROTTLE_MAX_MBPS 40960u
+
+/* A disk's budget (mbps). */
+struct throttle {
+	_Atomic uint32_t mbps; /* 0: none, and nothing else is looked at */
+	pthread_mutex_t lock;  /* of the rest */
+	uint64_t charged;      /* bytes: what requests have tickets for, */
+	uint64_t granted;      /* and what may have gone by now */
+	uint64_t tick_ns;      /* when it grew last */
+};
+
+/* No limit. */
+void throttle_init(struct throttle *t);
+void throttle_fini(struct throttle *t);
+/*
+ * From now on so many MiB/s, for those that wait, too: queue_restart() lets
+ * them look.  Any thread.
+ */
+void throttle_set(struct throttle *t, uint32_t mbps, uint64_t now);
+
 /* ---------------------------------------------------------------- disk.c */
 
 #define DISK_NAME_LEN 32 /* with its NUL */
@@ -271,7 +296,8 @@ struct disk {
 	struct page_pool *pool;
 	struct queue *queue; /* NULL while the power is off */
 	struct store *store; /* NULL: not memory-backed, or never powered */
-	uint64_t on_ns;      /* when the power came on */
+	struct throttle throttle;
+	uint64_t on_ns;             /* when the power came on */
 	struct disk_change *change; /* under way, or NULL */
 };
 
@@ -324,6 +350,12 @@ int disk_set(struct disk *d, const char *name, const char *value, uint64_t now,
  */
 int disk_settle(struct disk *d, uint64_t now, char *err, size_t errlen);
 
+/*
+ * The power is to go off, or the daemon to end: what mbps holds back goes at
+ * once.  Any thread.
+ */
+void disk_hurry(struct disk *d, uint64_t now);
+
 /* What its attributes read as: in force while on, as set while off. */
 static inline const struct disk_conf *
 disk_shown(const struct disk *d)
@@ -353,6 +385,9 @@ struct stage {
 	enum verdict (*run)(
 	    struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
 };
+
+enum verdict throttle_stage(
+    struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
 
 extern const struct stage stages[]; /* the order of the physics; ends with {} */
 extern const struct queue_ops disk_queue_ops;

@@ -69,6 +69,7 @@ check_driver(struct disk_conf *c, unsigned nr_cpus, char *err, size_t errlen)
 	else if (c->queue_mode == NULL_Q_BIO)
 		c->queue_mode = NULL_Q_MQ;
 	c->irqmode = min(c->irqmode, NULL_IRQ_TIMER);
+	c->mbps = min(c->mbps, THROTTLE_MAX_MBPS);
 	c->submit_queues =
 	    min(max(c->submit_queues, 1), min(nr_cpus, BLK_MAX_HW_QUEUES));
 	if (c->memory_backed)
@@ -323,16 +324,63 @@ take_over(struct disk *d)
 	d->conf.power = true;
 }
 
+/* What is in force elsewhere than in the queue: workers look at it there. */
+static void
+apply(struct disk *d, uint64_t now)
+{
+	throttle_set(&d->throttle, d->conf.mbps, now);
+}
+
+void
+disk_hurry(struct disk *d, uint64_t now)
+{
+	throttle_set(&d->throttle, 0, now);
+	if (d->queue != NULL)
+		queue_restart(d->queue);
+}
+
+/*
+ * A row that is in force at once, whatever is in flight, and whatever other
+ * change waits for that.
+ */
+static int
+set_at_once(struct disk *d, const struct attr *a, const char *name,
+    const char *value, uint64_t now, char *err, size_t errlen)
+{
+	struct disk_conf set = d->set, conf;
+	struct queue_conf queue;
+	int ret;
+
+	ret = attr_set(disk_attrs, &set, name, value, true, err, errlen);
+	if (ret == 0)
+		ret = disk_check(
+		    &set, d->machine->nr_cpus, &conf, &queue, err, errlen);
+	if (ret != 0)
+		return ret;
+	attr_copy_one(a, &d->set, &set);
+	attr_copy_one(a, &d->conf, &conf);
+	if (d->change != NULL) {
+		attr_copy_one(a, &d->change->set, &set);
+		attr_copy_one(a, &d->change->conf, &conf);
+	}
+	apply(d, now);
+	queue_restart(d->queue);
+	return 0;
+}
+
 int
 disk_set(struct disk *d, const char *name, const char *value, uint64_t now,
     char *err, size_t errlen)
 {
+	const struct attr *a = attr_find(disk_attrs, name);
 	struct disk_change *c;
 	int ret;
 
 	if (d->queue == NULL)
 		return attr_set(
 		    disk_attrs, &d->set, name, value, false, err, errlen);
+	if (a != NULL && a->at_once)
+		return set_at_once(d, a, name, value, now, err, errlen);
 	if (d->change != NULL)
 		return refuse(err, errlen, -EBUSY,
 		    "%s: another change is being made", name);
@@ -399,6 +447,7 @@ disk_new(const char *name, struct machine *m, struct page_pool *pool)
 	memcpy(d->name, name, strlen(name) + 1);
 	d->machine = m;
 	d->pool = pool;
+	throttle_init(&d->throttle);
 	if (attr_init(disk_attrs, &d->set) != 0) {
 		free(d);
 		return NULL;
@@ -416,6 +465,7 @@ disk_free(struct disk *d)
 	if (d->store != NULL)
 		store_free(d->store, &d->machine->cpu[0]);
 	attr_fini(disk_attrs, &d->set);
+	throttle_fini(&d->throttle);
 	free(d);
 }
 
@@ -452,5 +502,6 @@ disk_power_on(struct disk *d, uint64_t now, char *err, size_t errlen)
 	}
 	d->conf.power = true;
 	d->on_ns = now;
+	apply(d, now);
 	return 0;
 }

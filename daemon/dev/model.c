@@ -251,6 +251,7 @@ store_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)
 }
 
 const struct stage stages[] = {
+	{ .name = "throttle", .run = throttle_stage },
 	{ .name = "store", .run = store_stage },
 	{},
 };

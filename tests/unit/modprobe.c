@@ -157,10 +157,10 @@ names_the_parameters_it_does_not_have_unless_they_ask_for_nothing(void **state)
 	assert_string_equal(said, "");
 	free(said);
 	config_fini(&c);
-	said = read_text(&c, "options null_blk mbps=10 zoned=1\n", -EINVAL);
+	said = read_text(&c, "options null_blk home_node=1 zoned=1\n", -EINVAL);
 	assert_string_equal(said,
-	    "F:1: mbps: a parameter of null_blk that nullbd does not have yet; "
-	    "allowed: its default, 0\n"
+	    "F:1: home_node: a parameter of null_blk that nullbd does not have "
+	    "yet; allowed: its default, -1\n"
 	    "F:1: zoned: a parameter of null_blk that nullbd does not have "
 	    "yet; allowed: its default, N\n");
 	free(said);

@@ -113,6 +113,7 @@ values() {
 	queue/iosched/async_depth 4 8
 	queue/iosched/prio_aging_expire 1 500
 	plug call each
+	mbps 40960 0
 	END
 }
 
