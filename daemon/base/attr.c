@@ -22,6 +22,7 @@ struct value {
 	const void *row;
 	char *text;
 	char **list;
+	void *object;
 };
 
 int
@@ -109,6 +110,7 @@ load(const struct attr *a, const void *obj, struct value *v)
 	case ATTR_TEXT: v->text = *(char *const *)field; return;
 	case ATTR_LIST: v->list = *(char **const *)field; return;
 	case ATTR_ROW: v->row = *(const void *const *)field; return;
+	case ATTR_OBJECT: v->object = *(void *const *)field; return;
 	case ATTR_SHOWN: return;
 	}
 }
@@ -125,6 +127,7 @@ store(const struct attr *a, void *obj, const struct value *v)
 	case ATTR_TEXT: *(char **)field = v->text; return;
 	case ATTR_LIST: *(char ***)field = v->list; return;
 	case ATTR_ROW: *(const void **)field = v->row; return;
+	case ATTR_OBJECT: *(void **)field = v->object; return;
 	case ATTR_SHOWN: return;
 	}
 }
@@ -135,6 +138,8 @@ value_fini(const struct attr *a, struct value *v)
 {
 	if (a->type == ATTR_TEXT)
 		free(v->text);
+	if (a->type == ATTR_OBJECT && v->object != NULL)
+		a->object->free(v->object);
 	if (a->type != ATTR_LIST || v->list == NULL)
 		return;
 	for (char **s = v->list; *s != NULL; s++)
@@ -179,6 +184,10 @@ value_own(const struct attr *a, struct value *v)
 	if (a->type == ATTR_LIST && v->list != NULL) {
 		v->list = list_copy(v->list, NULL);
 		return v->list != NULL ? 0 : -ENOMEM;
+	}
+	if (a->type == ATTR_OBJECT) {
+		v->object = a->object->copy(v->object);
+		return v->object != NULL ? 0 : -ENOMEM;
 	}
 	return 0;
 }
@@ -272,6 +281,7 @@ parse(const struct attr *a, const struct unit *unit, const void *obj,
 		return v->text != NULL ? 0 : -ENOMEM;
 	case ATTR_LIST: return parse_item(a, obj, text, v);
 	case ATTR_ROW: return parse_row(a, text, &v->row);
+	case ATTR_OBJECT: break; /* attr_set() */
 	case ATTR_SHOWN: return -EACCES;
 	}
 	return -EINVAL;
@@ -357,6 +367,7 @@ print_allowed(const struct attr *a, const struct unit *unit, FILE *out)
 		if (a->max != 0)
 			fprintf(out, ", at most %" PRIu64 " bytes", a->max);
 		return;
+	case ATTR_OBJECT: return; /* it explains itself */
 	case ATTR_SHOWN: fputs("nothing, it is read only", out); return;
 	}
 }
@@ -415,6 +426,10 @@ attr_set(const struct attr *tab, void *obj, const char *name, const char *value,
 		    "%s%s: cannot change while the device is on, only be "
 		    "given when nullbd starts",
 		    attr_prefix(a), a->name);
+	if (a->type == ATTR_OBJECT) {
+		load(a, obj, &new);
+		return a->object->set(new.object, value, err, errlen);
+	}
 	unit = a->unit;
 	if (a->alias.unit != NULL && strcmp(name, a->alias.name) == 0)
 		unit = a->alias.unit;
@@ -459,6 +474,7 @@ attr_get(const struct attr *a, const void *obj, FILE *out)
 			fprintf(out, "%s%s", s == v.list ? "" : " ", *s);
 		return;
 	case ATTR_ROW: fputs(row_name(v.row), out); return;
+	case ATTR_OBJECT: a->object->show(v.object, out); return;
 	case ATTR_SHOWN: a->show(obj, out); return;
 	}
 }
@@ -489,6 +505,8 @@ attr_same(const struct attr *a, const void *x, const void *y)
 
 	load(a, x, &v);
 	load(a, y, &w);
+	if (a->type == ATTR_OBJECT)
+		return a->object->same(v.object, w.object);
 	return v.number == w.number && v.row == w.row &&
 	       same_text(v.text, w.text) && same_list(v.list, w.list);
 }
@@ -506,12 +524,16 @@ attr_init(const struct attr *tab, void *obj)
 
 		if (a->def != NULL)
 			ret = parse(a, a->unit, obj, a->def, &v);
+		if (a->type == ATTR_OBJECT) {
+			v.object = a->object->new ();
+			ret = v.object != NULL ? 0 : -ENOMEM;
+		}
 		if (ret == -ENOMEM) {
 			attr_fini(tab, obj);
 			return ret;
 		}
 		assert(ret == 0); /* the table refuses its own default */
-		if (a->def != NULL)
+		if (a->def != NULL || a->type == ATTR_OBJECT)
 			store(a, obj, &v);
 	}
 	return 0;
@@ -525,7 +547,8 @@ attr_fini(const struct attr *tab, void *obj)
 
 		load(tab, obj, &v);
 		value_fini(tab, &v);
-		if (tab->type == ATTR_TEXT || tab->type == ATTR_LIST)
+		if (tab->type == ATTR_TEXT || tab->type == ATTR_LIST ||
+		    tab->type == ATTR_OBJECT)
 			store(tab, obj, &(struct value){});
 	}
 }
@@ -649,6 +672,7 @@ man_value(const struct attr *a)
 	case ATTR_TEXT:
 	case ATTR_LIST: return "text";
 	case ATTR_ROW: return "name";
+	case ATTR_OBJECT: return "change";
 	case ATTR_SHOWN: break;
 	}
 	return NULL;

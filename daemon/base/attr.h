@@ -22,7 +22,8 @@ enum attr_type {
 	ATTR_TEXT, /* char *, NULL when empty: the object's own */
 	ATTR_LIST, /* char **, up to a NULL: each set adds one, "" empties it */
 	ATTR_ROW,  /* a row of another table, by its name */
-	ATTR_SHOWN, /* no field: show() prints it, none can set it */
+	ATTR_OBJECT, /* a pointer to what has a form of its own (attr_object) */
+	ATTR_SHOWN,  /* no field: show() prints it, none can set it */
 };
 
 /* A named value of a number; the list ends with {}. */
@@ -30,6 +31,25 @@ struct attr_choice {
 	const char *name;
 	uint64_t value;
 	const char *help;
+};
+
+/*
+ * What a value of the type ATTR_OBJECT is: it is made once, and each set
+ * changes it in place, also while others look at it, which is its own business.
+ */
+struct attr_object {
+	void *(*new)(void); /* NULL: no memory */
+	void (*free)(void *obj);
+	void *(*copy)(const void *obj); /* NULL: no memory */
+	bool (*same)(const void *x, const void *y);
+	/* 0, or -errno with a sentence, and it is as it was. */
+	int (*set)(void *obj, const char *value, char *err, size_t errlen);
+	void (*show)(const void *obj, FILE *out);
+	/*
+	 * The i-th of the values that, set on a new one, make it do the same;
+	 * false: no more.
+	 */
+	bool (*item)(const void *obj, size_t i, FILE *out);
 };
 
 /* Attributes that belong together. */
@@ -51,6 +71,7 @@ struct attr {
 	const struct attr_choice *choices;
 	const void *rows; /* ATTR_ROW: a table, */
 	size_t row_size;  /* whose first field is the name; ends with {} */
+	const struct attr_object *object; /* ATTR_OBJECT */
 	struct {
 		const char *name;        /* a second name, on input only */
 		const struct unit *unit; /* NULL: the same */
@@ -110,7 +131,7 @@ int attr_set(const struct attr *tab, void *obj, const char *name,
 
 /* Is it the same in both objects? */
 bool attr_same(const struct attr *a, const void *x, const void *y);
-/* Print the value, as null_blk would: no name, no newline. */
+/* Print the value, as null_blk would: no name, no newline at the end. */
 void attr_get(const struct attr *a, const void *obj, FILE *out);
 
 /* All rows (or one) for --help, and as man(7) for the manual page. */

@@ -372,7 +372,8 @@ struct request {
 	uint8_t flush_steps; /* behind it: flush.c */
 	uint64_t start_ns;   /* set up */
 	uint64_t delay_ns;   /* rq_complete_after() */
-	uint64_t ticket;     /* the driver's own, 0 when it is set up */
+	uint64_t ticket;     /* the driver's own, 0 when it is set up; */
+	uint64_t cut;        /* and another */
 	union {
 		struct heap_node due; /* in cpu->deadlines */
 		struct {              /* while it is the elevator's */

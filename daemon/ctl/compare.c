@@ -16,6 +16,23 @@ is_compared(const struct attr *a)
 	return a->type != ATTR_SHOWN && strcmp(a->name, "index") != 0;
 }
 
+/* On one line. */
+static void
+print_value(const struct attr *a, const void *obj, FILE *out)
+{
+	char *text = NULL;
+	size_t len;
+	FILE *lines = open_memstream(&text, &len);
+
+	if (lines == NULL)
+		return;
+	attr_get(a, obj, lines);
+	if (fclose(lines) == 0)
+		for (const char *c = text; *c != '\0'; c++)
+			fputs(*c == '\n' ? ", " : (char[]){ *c, '\0' }, out);
+	free(text);
+}
+
 static unsigned
 compare(const char *where, const struct attr *tab, const void *now,
     const void *next, FILE *out)
@@ -27,9 +44,9 @@ compare(const char *where, const struct attr *tab, const void *now,
 			continue;
 		fprintf(
 		    out, "%s: %s%s: was \"", where, attr_prefix(a), a->name);
-		attr_get(a, now, out);
+		print_value(a, now, out);
 		fputs("\", is \"", out);
-		attr_get(a, next, out);
+		print_value(a, next, out);
 		fputs("\": needs a restart\n", out);
 		nr++;
 	}

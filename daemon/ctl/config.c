@@ -451,6 +451,28 @@ print_list(const struct attr *a, const void *obj, FILE *out)
 }
 
 static void
+print_object(const struct attr *a, const void *obj, FILE *out)
+{
+	const void *object =
+	    *(const void *const *)((const char *)obj + a->offset);
+	bool more = true;
+	char *value;
+	size_t len;
+	FILE *text;
+
+	for (size_t i = 0; more; i++) {
+		value = NULL;
+		text = open_memstream(&value, &len);
+		if (text == NULL)
+			return;
+		more = a->object->item(object, i, text);
+		if (fclose(text) == 0 && more)
+			print_line(a, value, true, out);
+		free(value);
+	}
+}
+
+static void
 print_attr(const struct attr *a, const void *obj, bool given, FILE *out)
 {
 	char *value = NULL;
@@ -461,6 +483,10 @@ print_attr(const struct attr *a, const void *obj, bool given, FILE *out)
 		return;
 	if (a->type == ATTR_LIST && given) {
 		print_list(a, obj, out);
+		return;
+	}
+	if (a->type == ATTR_OBJECT && given) {
+		print_object(a, obj, out);
 		return;
 	}
 	text = open_memstream(&value, &len);

@@ -182,6 +182,22 @@ const struct attr disk_attrs[] = {
 	    .at_once = true,
 	    .help = "most that is read, written and discarded; above 40960 "
 		    "counts as 40960; 0 for no limit" },
+	{ .name = "badblocks",
+	    .offset = offsetof(struct disk_conf, badblocks),
+	    .type = ATTR_OBJECT,
+	    .object = &badblocks_object,
+	    .group = &null_blk,
+	    .live = true,
+	    .at_once = true,
+	    .help = "sectors of 512 bytes whose I/O fails: +START-END adds "
+		    "some, -START-END removes; may be repeated" },
+	{ NULL_BLK(badblocks_once), .def = "0", .live = true, .at_once = true,
+	    .help = "bad blocks are good again once they were hit: all of the "
+		    "range that badblocks shows" },
+	{ NULL_BLK(badblocks_partial_io), .def = "0", .live = true,
+	    .at_once = true,
+	    .help = "what is before the first bad sector is written, in whole "
+		    "blocks" },
 	{ NULL_BLK(memory_backed), .def = "0",
 	    .help = "keep the data; else writes are dropped and reads are "
 		    "zeros" },

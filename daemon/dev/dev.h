@@ -206,6 +206,8 @@ enum {
 	(UINT64_C(0xffffffff) >> 9 << 9) /* of one command \
 					  */
 
+struct badblocks;
+
 /* Every setting of a disk; disk_attrs[] describes each field. */
 struct disk_conf {
 	/* null_blk's, by its names */
@@ -219,6 +221,9 @@ struct disk_conf {
 	uint32_t hw_queue_depth;
 	uint32_t index;
 	uint32_t mbps; /* MiB/s; 0: no limit */
+	struct badblocks *badblocks;
+	bool badblocks_once;
+	bool badblocks_partial_io;
 	bool memory_backed;
 	bool discard;
 	bool no_sched;
@@ -283,6 +288,28 @@ void throttle_fini(struct throttle *t);
  * them look.  Any thread.
  */
 void throttle_set(struct throttle *t, uint32_t mbps, uint64_t now);
+
+/* ----------------------------------------------------------- badblocks.c */
+
+/* Those of a disk.  Any thread. */
+struct badblocks *badblocks_new(void); /* NULL: no memory */
+void badblocks_free(struct badblocks *b);
+/* badblocks_once, badblocks_partial_io */
+void badblocks_mode(struct badblocks *b, bool once, bool partial);
+/*
+ * "+START-END" or "-START-END": 0; -EINVAL, -ERANGE (no such sectors), -ENOMEM
+ * with a sentence, and nothing has changed.
+ */
+int
+badblocks_set(struct badblocks *b, const char *text, char *err, size_t errlen);
+/*
+ * Is the block at pos bad, which it is with any of its sectors?  *len: for how
+ * many bytes that holds, at most what it was on entry, and at least 1.
+ */
+bool badblocks_extent(
+    struct badblocks *b, uint32_t blocksize, uint64_t pos, uint64_t *len);
+
+extern const struct attr_object badblocks_object;
 
 /* ---------------------------------------------------------------- disk.c */
 
@@ -376,6 +403,7 @@ disk_size(const struct disk *d)
 enum verdict {
 	STAGE_NEXT,    /* the next stage may have it */
 	STAGE_END,     /* it ends with rq->error */
+	STAGE_CUT,     /* so it does, but the next may have rq->cut bytes */
 	STAGE_REQUEUE, /* not now: come back */
 	STAGE_LOST,    /* never complete it */
 };
@@ -386,6 +414,8 @@ struct stage {
 	    struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
 };
 
+enum verdict badblocks_stage(
+    struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
 enum verdict throttle_stage(
     struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
 

@@ -329,6 +329,8 @@ static void
 apply(struct disk *d, uint64_t now)
 {
 	throttle_set(&d->throttle, d->conf.mbps, now);
+	badblocks_mode(d->conf.badblocks, d->conf.badblocks_once,
+	    d->conf.badblocks_partial_io);
 }
 
 void
@@ -352,6 +354,8 @@ set_at_once(struct disk *d, const struct attr *a, const char *name,
 	int ret;
 
 	ret = attr_set(disk_attrs, &set, name, value, true, err, errlen);
+	if (a->type == ATTR_OBJECT)
+		return ret; /* it has changed in place */
 	if (ret == 0)
 		ret = disk_check(
 		    &set, d->machine->nr_cpus, &conf, &queue, err, errlen);

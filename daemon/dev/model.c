@@ -252,23 +252,61 @@ store_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)
 
 const struct stage stages[] = {
 	{ .name = "throttle", .run = throttle_stage },
+	{ .name = "badblocks", .run = badblocks_stage },
 	{ .name = "store", .run = store_stage },
 	{},
 };
 
 /* ---- the driver */
 
+static enum verdict walk_cut(const struct stage *s, struct disk *d,
+    struct request *rq, struct cpu *cpu, uint64_t now);
+
 static enum verdict
-walk_stages(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)
+walk_stages(const struct stage *s, struct disk *d, struct request *rq,
+    struct cpu *cpu, uint64_t now)
 {
 	enum verdict v = STAGE_NEXT;
 
-	for (const struct stage *s = stages; s->name != NULL; s++) {
+	for (; s->name != NULL; s++) {
 		v = s->run(d, rq, cpu, now);
+		if (v == STAGE_CUT)
+			return walk_cut(s + 1, d, rq, cpu, now);
 		if (v != STAGE_NEXT)
 			break;
 	}
 	return v;
+}
+
+/* The rest of the stages sees a shorter request; then it is whole again. */
+static enum verdict
+walk_cut(const struct stage *s, struct disk *d, struct request *rq,
+    struct cpu *cpu, uint64_t now)
+{
+	struct bio *bio = STAILQ_FIRST(&rq->bios);
+	uint64_t left = rq->cut, bytes = rq->bytes, bio_bytes;
+	int error = rq->error;
+	struct bio *next;
+	enum verdict v;
+
+	assert(left > 0);
+	assert(left < bytes);
+	for (; left > bio->bytes; bio = STAILQ_NEXT(bio, link))
+		left -= bio->bytes;
+	next = STAILQ_NEXT(bio, link);
+	bio_bytes = bio->bytes;
+	STAILQ_NEXT(bio, link) = NULL;
+	bio->bytes = left;
+	rq->bytes = rq->cut;
+	v = walk_stages(s, d, rq, cpu, now);
+	rq->bytes = bytes;
+	bio->bytes = bio_bytes;
+	STAILQ_NEXT(bio, link) = next;
+	if (v == STAGE_REQUEUE || v == STAGE_LOST)
+		return v;
+	if (v == STAGE_NEXT || rq->error == 0)
+		rq->error = error;
+	return STAGE_END;
 }
 
 static void
@@ -285,7 +323,7 @@ static int
 disk_queue_rq(struct request *rq, struct cpu *cpu, uint64_t now)
 {
 	struct disk *d = rq->ctx->queue->driver;
-	enum verdict v = walk_stages(d, rq, cpu, now);
+	enum verdict v = walk_stages(stages, d, rq, cpu, now);
 
 	if (v == STAGE_REQUEUE)
 		return -EBUSY;

@@ -30,6 +30,7 @@ struct thing {
 	char **paths;
 	const struct fruit *fruit;
 	uint32_t live;
+	int *sum;
 };
 
 static int
@@ -45,6 +46,52 @@ show_twice(const void *obj, FILE *out)
 {
 	fprintf(out, "%u", ((const struct thing *)obj)->mode * 2);
 }
+
+/* An object: a sum, to which each value is added. */
+static void *
+sum_new(void)
+{
+	return calloc(1, sizeof(int));
+}
+
+static void *
+sum_copy(const void *obj)
+{
+	int *sum = sum_new();
+
+	*sum = *(const int *)obj;
+	return sum;
+}
+
+static bool
+sum_same(const void *x, const void *y)
+{
+	return *(const int *)x == *(const int *)y;
+}
+
+static int
+sum_set(void *obj, const char *value, char *why, size_t len)
+{
+	if (atoi(value) == 0)
+		return refuse(why, len, -EINVAL, "sum: \"%s\": no", value);
+	*(int *)obj += atoi(value);
+	return 0;
+}
+
+static void
+sum_show(const void *obj, FILE *out)
+{
+	fprintf(out, "%d", *(const int *)obj);
+}
+
+static const struct attr_object sum_object = {
+	.new = sum_new,
+	.free = free,
+	.copy = sum_copy,
+	.same = sum_same,
+	.set = sum_set,
+	.show = sum_show,
+};
 
 static const struct attr_choice modes[] = {
 	{ "low", 1, "slowly" },
@@ -79,6 +126,13 @@ static const struct attr table[] = {
 	    .group = &named,
 	    .show = show_twice,
 	    .help = "twice the mode" },
+	{ .name = "sum",
+	    .type = ATTR_OBJECT,
+	    .offset = offsetof(struct thing, sum),
+	    .object = &sum_object,
+	    .group = &named,
+	    .live = true,
+	    .help = "adds up" },
 	{},
 };
 
@@ -127,7 +181,7 @@ static void
 finds_a_row_by_name_full_name_and_alias(void **state)
 {
 	(void)state;
-	assert_int_equal(attr_count(table), 8);
+	assert_int_equal(attr_count(table), 9);
 	assert_ptr_equal(attr_find(table, "size"), &table[2]);
 	assert_ptr_equal(attr_find(table, "gb"), &table[2]);
 	assert_ptr_equal(attr_find(table, "fruit"), &table[5]);
@@ -329,7 +383,7 @@ tells_whether_a_value_is_the_same(void **state)
 		const char *name, *value;
 	} changes[] = { { "flag", "0" }, { "mode", "low" }, { "size", "17" },
 		{ "label", "text" }, { "paths", "/a" }, { "paths", "/b" },
-		{ "live", "3" } };
+		{ "live", "3" }, { "sum", "4" } };
 	const struct attr *a;
 	struct thing x, y;
 
@@ -361,6 +415,34 @@ tells_whether_a_value_is_the_same(void **state)
 	attr_fini(table, &y);
 }
 
+static void
+changes_an_object_in_place(void **state)
+{
+	struct thing t, copy;
+	int *sum;
+
+	(void)state;
+	attr_init(table, &t);
+	attr_init(table, &copy);
+	assert_string_equal(get(&t, "sum"), "0");
+	sum = t.sum;
+	assert_int_equal(set(&t, "sum", "3"), 0);
+	assert_int_equal(
+	    attr_set(table, &t, "sum", "4", true, err, sizeof(err)), 0);
+	assert_ptr_equal(t.sum, sum); /* others may look at it */
+	assert_string_equal(get(&t, "sum"), "7");
+	assert_int_equal(set(&t, "sum", "x"), -EINVAL);
+	assert_string_equal(err, "sum: \"x\": no");
+	assert_string_equal(get(&t, "sum"), "7");
+	assert_int_equal(attr_copy(table, &copy, &t), 0);
+	assert_ptr_not_equal(copy.sum, sum);
+	assert_int_equal(set(&t, "sum", "1"), 0);
+	assert_string_equal(get(&copy, "sum"), "7");
+	attr_fini(table, &t);
+	assert_null(t.sum);
+	attr_fini(table, &copy);
+}
+
 int
 main(void)
 {
@@ -370,6 +452,7 @@ main(void)
 		cmocka_unit_test(finds_a_row_by_name_full_name_and_alias),
 		cmocka_unit_test(prints_numbers_or_names_as_the_group_has_it),
 		cmocka_unit_test(owns_its_texts_and_lists),
+		cmocka_unit_test(changes_an_object_in_place),
 		cmocka_unit_test(leaves_the_object_as_it_was_on_any_error),
 		cmocka_unit_test(says_what_was_wrong_and_what_is_allowed),
 		cmocka_unit_test(

@@ -83,7 +83,9 @@ tells_what_a_restart_would_change(void **state)
 	struct config now, next;
 
 	(void)state;
-	make(&now, "a:size=999936B,export_names=x b:description=old gone");
+	make(&now,
+	    "a:size=999936B,export_names=x,badblocks=+1-2,badblocks=+5-5 "
+	    "b:description=old gone");
 	make(&next, "new b:scheduler=mq-deadline,kernel=5.4 "
 		    "a:size=5,export_names=x,export_names=y");
 	config_set(&now, "listen", "/a", err, sizeof(err));
@@ -94,6 +96,8 @@ tells_what_a_restart_would_change(void **state)
 	    "[nullbd]: listen: was \"/a\", is \"/a /b\": needs a restart\n"
 	    "[nullbd]: workers: was \"0\", is \"2\": needs a restart\n"
 	    "x.conf:3: a: size: was \"999936B\", is \"5\": needs a restart\n"
+	    "x.conf:3: a: badblocks: was \"1 2, 5 1\", is \"\": needs a "
+	    "restart\n"
 	    "x.conf:3: a: export_names: was \"x\", is \"x y\": needs a "
 	    "restart\n"
 	    "x.conf:2: b: queue/scheduler: was \"none\", is \"mq-deadline\": "

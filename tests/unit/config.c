@@ -272,6 +272,8 @@ prints_what_reads_back_as_the_same(void **state)
 		device_set(d, "export_names", name, err, sizeof(err));
 		device_set(d, "size", "999936B", err, sizeof(err));
 		device_set(d, "irqmode", "3", err, sizeof(err));
+		device_set(d, "badblocks", "+100-999", err, sizeof(err));
+		device_set(d, "badblocks", "-200-209", err, sizeof(err));
 		device_set(d, "kernel", "5.4", err, sizeof(err));
 		device_set(d, "multipage_bvec", "0", err, sizeof(err));
 	}
@@ -288,6 +290,9 @@ prints_what_reads_back_as_the_same(void **state)
 	/* in force: irqmode is clamped; what nobody asked for is a comment */
 	assert_non_null(strstr(text, "\nirqmode = 2\n"));
 	assert_non_null(strstr(text, "\n; queue/max_sectors_kb = 127\n"));
+	/* what has become of it, not what was done */
+	assert_non_null(
+	    strstr(text, "\nbadblocks = +100-199\nbadblocks = +210-999\n"));
 	d = STAILQ_FIRST(&again.devices);
 	for (size_t i = 0; d != NULL; i++, d = STAILQ_NEXT(d, link)) {
 		assert_string_equal(d->conf.description, descriptions[i]);
