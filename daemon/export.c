@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define NULLB_STATE_BAD 1u /* of x-nullb:badblocks */
+
 /* A name in the list of exports; several may lead to the same export. */
 struct export_name {
 	struct nbd_export listed;        /* under this name */
@@ -35,8 +37,23 @@ allocation(const struct nbd_export *e, struct cpu *cpu, uint64_t pos,
 		   : NBD_STATE_HOLE | NBD_STATE_ZERO;
 }
 
+/* x-nullb:badblocks: is the block bad? */
+static uint32_t
+badblocks(const struct nbd_export *e, struct cpu *cpu, uint64_t pos,
+    uint64_t *len, unsigned *steps)
+{
+	const struct disk *d = e->driver;
+
+	(void)cpu;
+	(*steps)--;
+	return badblocks_extent(d->conf.badblocks, d->conf.blocksize, pos, len)
+		   ? NULLB_STATE_BAD
+		   : 0;
+}
+
 static const struct nbd_context contexts[] = {
 	{ "base:allocation", allocation },
+	{ "x-nullb:badblocks", badblocks },
 	{},
 };
 

@@ -26,6 +26,8 @@
 #include "ctl/blktrace.h"
 #include "ctl/ctl.h"
 
+#define ALL_SECTORS "0-18446744073709551615"
+
 enum {
 	EXIT_DONE,
 	EXIT_REFUSED,
@@ -209,6 +211,20 @@ run_list(const struct args *args)
 	json_decref(answer);
 }
 
+/* A value may have several lines. */
+static void
+print_attribute(const char *name, const char *value)
+{
+	size_t len;
+
+	do {
+		len = strcspn(value, "\n");
+		printf("%-30s %.*s\n", name, (int)len, value);
+		value += len;
+		name = "";
+	} while (*value++ != '\0');
+}
+
 static void
 run_get(const struct args *args)
 {
@@ -224,7 +240,7 @@ run_get(const struct args *args)
 	else
 		json_object_foreach(
 		    json_object_get(answer, "attributes"), name, value)
-			printf("%-30s %s\n", name, json_string_value(value));
+			print_attribute(name, json_string_value(value));
 	json_decref(answer);
 }
 
@@ -240,6 +256,52 @@ run_set(const struct args *args)
 	if (args->argc == 2)
 		*value++ = '\0';
 	json_decref(ask_to_set("set", args->argv[0], attribute, value));
+}
+
+/* A range of sectors, "8-15" or "8", with a sign. */
+static void
+change_badblocks(const char *name, char sign, const char *range)
+{
+	bool one = strchr(range, '-') == NULL;
+	char *value;
+
+	if (asprintf(&value, "%c%s%s%s", sign, range, one ? "-" : "",
+		one ? range : "") < 0)
+		die("out of memory");
+	json_decref(ask_to_set("set", name, "badblocks", value));
+	free(value);
+}
+
+/* NAME [list], NAME clear, NAME add|remove RANGE... */
+static void
+run_badblocks(const struct args *args)
+{
+	const char *name = args->argv[0];
+	const char *what = args->argc > 1 ? args->argv[1] : "list";
+	bool add = strcmp(what, "add") == 0;
+	const char *value;
+	json_t *answer;
+
+	if (add || strcmp(what, "remove") == 0) {
+		if (args->argc < 3)
+			bad_usage();
+		for (int i = 2; i < args->argc; i++)
+			change_badblocks(name, add ? '+' : '-', args->argv[i]);
+		return;
+	}
+	if (args->argc > 2)
+		bad_usage();
+	if (strcmp(what, "clear") == 0) {
+		change_badblocks(name, '-', ALL_SECTORS);
+		return;
+	}
+	if (strcmp(what, "list") != 0)
+		bad_usage();
+	answer = ask("get", name, "badblocks");
+	value = string_of(answer, "value");
+	if (!client.json && *value != '\0')
+		printf("%s\n", value);
+	json_decref(answer);
 }
 
 /* An answer that has a line of text, by the name of the command. */
@@ -814,6 +876,8 @@ static const struct command {
 	    run_get, "j" },
 	{ "set", "NAME ATTRIBUTE VALUE", "change one that is live", 2, 3,
 	    run_set, "j" },
+	{ "badblocks", "NAME [list | clear | add RANGE... | remove RANGE...]",
+	    "bad blocks, as sectors 8-15", 1, INT_MAX, run_badblocks, "j" },
 	{ "stat", "NAME", "the fields of /sys/block/NAME/stat", 1, 1, run_stat,
 	    "j" },
 	{ "inflight", "NAME", "those of /sys/block/NAME/inflight", 1, 1,

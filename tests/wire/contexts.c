@@ -17,6 +17,7 @@
 #define REGION      (8 * MiB)
 #define MAX_EXTENTS 1024u /* of a reply: nbd.h */
 #define ALLOCATION  "base:allocation"
+#define BADBLOCKS   "x-nullb:badblocks"
 #define NOWHERE     (STATE_HOLE | STATE_ZERO)
 
 static struct daemon *nullbd;
@@ -203,7 +204,8 @@ queries_select_what_they_name(void **state)
 		unsigned list, set;
 		bool may_be_invalid;
 	} rows[] = {
-		{ { NULL }, 0, 1, 0, false },
+		{ { NULL }, 0, 2, 0, false }, /* and x-nullb:badblocks */
+		{ { BADBLOCKS, ALLOCATION }, 2, 2, 2, false },
 		{ { ALLOCATION }, 1, 1, 1, false },
 		{ { "base:" }, 1, 1, 0, false },
 		{ { ALLOCATION, ALLOCATION, ALLOCATION }, 3, 1, 1, false },
