@@ -85,6 +85,11 @@ for c in conf/*.conf; do
 		job randrw.fio
 		stop
 		[ -s "$dir/nullb0.blktrace.0" ] || fault "$c: no trace" ;;
+	*/worn-out.conf)
+		[ "$("$nullbctl" --control "$dir/c" badblocks nullb0)" = "2048 8" ] ||
+			fault "$c: badblocks"
+		"$nullbctl" --control "$dir/c" set nullb0 mbps 5 ||
+			fault "$c: set" ;;
 	*/tls.conf)
 		nbdinfo --list --json "nbd+unix://?socket=$dir/s" |
 			grep -q secret && fault "$c: tells of the secret"
