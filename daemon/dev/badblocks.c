@@ -189,7 +189,7 @@ change(struct badblocks *b, bool add, uint64_t start, uint64_t end)
 
 	pthread_mutex_lock(&b->lock);
 	if (b->record == NULL)
-		b->record = malloc(sizeof(draft.record));
+		b->record = calloc(MAX_RECORDS, sizeof(*b->record));
 	if (b->record == NULL)
 		ret = -ENOMEM;
 	else if (add)
@@ -344,7 +344,7 @@ object_copy(const void *obj)
 	draft.nr = copy_records(obj, draft.record);
 	if (draft.nr == 0)
 		return b;
-	b->record = malloc(sizeof(draft.record));
+	b->record = calloc(MAX_RECORDS, sizeof(*b->record));
 	if (b->record == NULL) {
 		badblocks_free(b);
 		return NULL;
