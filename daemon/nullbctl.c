@@ -876,7 +876,7 @@ static const struct command {
 	    run_get, "j" },
 	{ "set", "NAME ATTRIBUTE VALUE", "change one that is live", 2, 3,
 	    run_set, "j" },
-	{ "badblocks", "NAME [list | clear | add RANGE... | remove RANGE...]",
+	{ "badblocks", "NAME [list|clear|add|remove [RANGE]...]",
 	    "bad blocks, as sectors 8-15", 1, INT_MAX, run_badblocks, "j" },
 	{ "stat", "NAME", "the fields of /sys/block/NAME/stat", 1, 1, run_stat,
 	    "j" },
