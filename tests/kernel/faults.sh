@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # What goes wrong in the daemon, or on the way to it, as the kernel and its
-# file systems see it.  (Bad blocks and injected errors are not there yet.)
+# file systems see it.  (Errors that are injected are not there yet.)
 
 # shellcheck source=tests/kernel/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -49,6 +49,42 @@ said "the file" 'I/O error, dev nbd0'
 umount /mnt # there is no room for its journal either: it may complain
 must mount -o ro,noload /dev/nbd0 /mnt
 cmp /mnt/first "$tmp/data" || fail "the first file has changed"
+must umount /mnt
+detach
+stop_nullbd
+
+case_is "bad blocks: I/O of them fails, and of nothing else"
+start_nullbd nullb0:size=64M,memory_backed=1
+attach nullb0 -C 1
+must ctl badblocks nullb0 add 800-803 # half of block 100
+must_fail read_one 10 100
+failed_with "Input/output error"
+said "the read" 'I/O error, dev nbd0, sector 800 op 0x0:\(READ\)'
+must_fail write_one 10 100
+said "the write" 'I/O error, dev nbd0, sector 800 op 0x1:\(WRITE\)'
+for block in 99 101; do
+	read_one 10 $block || fail "a read of block $block fails"
+	write_one 10 $block || fail "a write of block $block fails"
+done
+must ctl badblocks nullb0 clear
+read_one 10 100 || fail "it is still bad"
+
+case_is "a file that has a bad block: the rest of it, and others, can be read"
+must mkfs.ext4 -q -F -b 4096 /dev/nbd0
+must mount /dev/nbd0 /mnt
+must dd if=/dev/urandom of=/mnt/bad bs=4k count=16 conv=fsync
+must dd if=/dev/urandom of=/mnt/good bs=4k count=16 conv=fsync
+must umount /mnt
+block=$(debugfs -R "blocks /bad" /dev/nbd0 2>/dev/null | awk '{ print $8 }')
+[[ $block =~ ^[1-9] ]] || fail "where is the file? $block"
+must ctl badblocks nullb0 add $((block * 8))-$((block * 8 + 7))
+must mount /dev/nbd0 /mnt
+must_fail dd if=/mnt/bad of=/dev/null bs=4k count=1 skip=7 iflag=direct
+failed_with "Input/output error"
+must dd if=/mnt/bad of=/dev/null bs=4k count=7 iflag=direct
+must cat /mnt/good
+must ctl badblocks nullb0 clear
+must cat /mnt/bad
 must umount /mnt
 detach
 stop_nullbd
