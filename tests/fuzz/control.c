@@ -211,13 +211,40 @@ check_same(const struct disk *d, const struct disk_conf *a,
 	const char *i = x.p, *k = y.p;
 
 	for (const struct attr *row = disk_attrs; row->name != NULL; row++) {
-		CHECK(strcmp(i, k) == 0 || (!all && row->type == ATTR_SHOWN),
+		bool may_differ = row->type == ATTR_SHOWN ||
+				  row->type == ATTR_OBJECT; /* in its form */
+
+		CHECK(strcmp(i, k) == 0 || (!all && may_differ),
 		    "%s: %s is %s, and not %s", d->name, row->name, i, k);
 		i += strlen(i) + 1;
 		k += strlen(k) + 1;
 	}
 	free(x.p);
 	free(y.p);
+}
+
+/* One that has a form of its own: each of the values that make it. */
+static void
+set_items(const struct disk *d, const struct attr *a, struct disk_conf *copy)
+{
+	const char *field = (const char *)disk_shown(d) + a->offset;
+	const void *object = *(void *const *)field;
+	char err[CTL_MAX_ERROR];
+	bool more = true;
+
+	for (size_t i = 0; more; i++) {
+		char *value = NULL;
+		size_t len;
+		FILE *out = open_memstream(&value, &len);
+
+		CHECK(out != NULL, "out of memory");
+		more = a->object->item(object, i, out);
+		fclose(out);
+		CHECK(!more || attr_set(disk_attrs, copy, a->name, value, false,
+				   err, sizeof(err)) == 0,
+		    "%s: %s", d->name, err);
+		free(value);
+	}
 }
 
 /* What `get` prints, `set` takes, and it is the same. */
@@ -230,7 +257,9 @@ check_texts(const struct disk *d)
 
 	CHECK(attr_init(disk_attrs, &copy) == 0, "out of memory");
 	for (const struct attr *a = disk_attrs; a->name != NULL; a++) {
-		CHECK(a->type == ATTR_SHOWN ||
+		if (a->type == ATTR_OBJECT)
+			set_items(d, a, &copy);
+		CHECK(a->type == ATTR_SHOWN || a->type == ATTR_OBJECT ||
 			  attr_set(disk_attrs, &copy, a->name, value, false,
 			      err, sizeof(err)) == 0,
 		    "%s: %s", d->name, err);
