@@ -297,7 +297,11 @@ job "randrw 512 to 64k" $one --rw=randrw --bsrange=512-64k --number_ios=64
 job "trim 1m" $one --rw=trim --bs=1m --number_ios=16
 job "write 4k, dsync" $one --rw=write --bs=4k --sync=dsync --number_ios=32
 in_batches 2
-job "write 4k, batches of 2" $options --rw=write --bs=4k --number_ios=64
+# two are no plug's worth, but two of these and the next may come together
+on_real $options --rw=write --bs=4k --number_ios=64
+on_ours nullb0 nbd0 $options --rw=write --bs=4k --number_ios=64
+row "counters: write 4k, batches of 2" "$theirs" "$mine" \
+	"batches as the socket brings them" "$host"
 none_wrong
 
 # A batch is what one read of the socket brings, and which that is nobody knows.
