@@ -8,7 +8,7 @@ CC      ?= gcc
 VERSION := 0.1.0
 
 # What is needed, as Debian 12 names it.  `make deps` installs what is missing.
-DEPS_BUILD := gcc make pkg-config libc6-dev libev-dev libinih-dev libjansson-dev libbsd-dev \
+DEPS_BUILD := gcc make pkg-config libc6-dev libev-dev libinih-dev libjansson-dev libbsd-dev uthash-dev \
 	      libgnutls28-dev libnl-genl-3-dev
 DEPS_DEMO  := fio
 DEPS_CHECK := valgrind strace libcmocka-dev libnbd-dev libnbd-bin python3-libnbd fio nbd-client qemu-utils \
@@ -205,7 +205,7 @@ soak: deps-check $(B)/soak
 	@$(MAKE) --no-print-directory B=$(B)/tsan SAN='$(TSAN)' OPT='-O1 -g1' all
 	ASAN_OPTIONS=detect_leaks=1:quarantine_size_mb=16 \
 	    NULLBD=$(B)/asan/nullbd $(B)/soak $(SECONDS)
-	TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tsan.supp halt_on_error=1" \
+	TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tsan.supp halt_on_error=1 history_size=7" \
 	    NULLBD=$(B)/tsan/nullbd $(B)/soak $(SECONDS)
 
 .PHONY: install uninstall

@@ -55,7 +55,7 @@ static const struct param params[] = {
 	{ .name = "fua", .type = PARAM_BOOL },
 	{ .name = "rotational", .type = PARAM_BOOL },
 	{ .name = "blocking", .type = PARAM_BOOL },
-	{ .name = "cache_size", .type = PARAM_ULONG, .missing = "0" },
+	{ .name = "cache_size", .type = PARAM_ULONG },
 	{ .name = "home_node", .type = PARAM_INT, .missing = "-1" },
 	{ .name = "init_hctx", .type = PARAM_TEXT, .missing = "" },
 	{ .name = "mbps", .type = PARAM_UINT },

@@ -130,19 +130,24 @@ show_rotational(const void *conf, FILE *out)
 	fputc(((const struct disk_conf *)conf)->rotational ? '1' : '0', out);
 }
 
-/* No cache yet, so there is nothing that FUA could pass by. */
+static bool
+has_cache(const struct disk_conf *c)
+{
+	return c->memory_backed && c->cache_size > 0;
+}
+
 static void
 show_write_cache(const void *conf, FILE *out)
 {
-	(void)conf;
-	fputs("write through", out);
+	fputs(has_cache(conf) ? "write back" : "write through", out);
 }
 
 static void
 show_fua(const void *conf, FILE *out)
 {
-	(void)conf;
-	fputc('0', out);
+	const struct disk_conf *c = conf;
+
+	fputc(has_cache(c) && c->fua ? '1' : '0', out);
 }
 
 /* ---- the table */
@@ -182,6 +187,11 @@ const struct attr disk_attrs[] = {
 	    .at_once = true,
 	    .help = "most that is read, written and discarded; above 40960 "
 		    "counts as 40960; 0 for no limit" },
+	{ NULL_BLK(cache_size), .def = "0", .unit = &unit_mib, .live = true,
+	    .max = UINT64_MAX,
+	    .help = "volatile cache: what is in it and was not flushed is lost "
+		    "when the power is cut; 0 for none; reset to 0 unless "
+		    "memory_backed" },
 	{ .name = "badblocks",
 	    .offset = offsetof(struct disk_conf, badblocks),
 	    .type = ATTR_OBJECT,

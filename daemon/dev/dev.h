@@ -188,6 +188,27 @@ void store_prefetch(struct store *s, uint64_t pos, bool data);
 uint64_t store_blocks(const struct store *s);
 uint64_t store_memory(const struct store *s);
 
+/*
+ * An image is what a page was at some time: a volatile cache keeps what would
+ * be there after a power cut.  What is written from then on is written
+ * elsewhere.  NULL: a hole.  0, or -ENOMEM.
+ */
+int store_keep(struct store *s, struct cpu *cpu, uint64_t index, void **image);
+/* Any cpu; NULL is fine. */
+void store_unkeep(struct page_pool *pool, struct cpu *cpu, void *image);
+/*
+ * These bytes of the image, which lie in its page, become what the store holds
+ * now.  The caller is the only one who uses it.  0, or -ENOMEM and it is as it
+ * was.
+ */
+int store_amend(
+    struct store *s, struct cpu *cpu, uint64_t pos, unsigned len, void **image);
+/*
+ * The page becomes what the image is, which is not kept any more.  Nobody else
+ * uses the store.  0; or -ENOMEM, it is kept, and the page is as it was.
+ */
+int store_revert(struct store *s, struct cpu *cpu, uint64_t index, void *image);
+
 /* --------------------------------------------------------------- attrs.c */
 
 enum {
@@ -220,7 +241,8 @@ struct disk_conf {
 	uint32_t submit_queues;
 	uint32_t hw_queue_depth;
 	uint32_t index;
-	uint32_t mbps; /* MiB/s; 0: no limit */
+	uint32_t mbps;       /* MiB/s; 0: no limit */
+	uint64_t cache_size; /* bytes; 0: none */
 	struct badblocks *badblocks;
 	bool badblocks_once;
 	bool badblocks_partial_io;
@@ -289,6 +311,40 @@ void throttle_fini(struct throttle *t);
  */
 void throttle_set(struct throttle *t, uint32_t mbps, uint64_t now);
 
+/* --------------------------------------------------------------- cache.c */
+
+/*
+ * A disk's volatile cache.  The store has what reads see; of each page that
+ * was written and not flushed the cache knows what it would be after a power
+ * cut.
+ */
+struct cache {
+	_Atomic bool is_on;         /* else nothing more is looked at */
+	_Atomic uint64_t max_pages; /* 0: it is to go off */
+	pthread_mutex_t lock;       /* of the rest */
+	struct dirty_page *dirty;   /* by index, the oldest first */
+};
+
+/* No cache. */
+void cache_init(struct cache *c);
+/* It is empty. */
+void cache_fini(struct cache *c);
+/*
+ * From now on it has room for so many bytes of the store.  What it holds
+ * beyond counts as written.  Any thread, but no request is under way.
+ */
+void cache_resize(struct cache *c, uint64_t bytes);
+/* What it holds, in bytes.  Any thread. */
+uint64_t cache_used(struct cache *c);
+/* All that was written before is there after a power cut.  Any cpu. */
+void cache_flush(struct cache *c, struct page_pool *pool, struct cpu *cpu);
+/*
+ * The power is cut: what was not flushed is lost.  No request is under way.
+ * 0, or -ENOMEM: of some pages it is not lost.
+ */
+int cache_cut(
+    struct cache *c, struct store *s, struct page_pool *pool, struct cpu *cpu);
+
 /* ----------------------------------------------------------- badblocks.c */
 
 /* Those of a disk.  Any thread. */
@@ -324,6 +380,7 @@ struct disk {
 	struct queue *queue; /* NULL while the power is off */
 	struct store *store; /* NULL: not memory-backed, or never powered */
 	struct throttle throttle;
+	struct cache cache;
 	uint64_t on_ns;             /* when the power came on */
 	struct disk_change *change; /* under way, or NULL */
 };
@@ -378,6 +435,12 @@ int disk_set(struct disk *d, const char *name, const char *value, uint64_t now,
 int disk_settle(struct disk *d, uint64_t now, char *err, size_t errlen);
 
 /*
+ * The power is cut: what was written and not flushed is lost.  No request is
+ * under way.  0, or -ENOMEM: some of it is still there.
+ */
+int disk_power_cut(struct disk *d, struct cpu *cpu);
+
+/*
  * The power is to go off, or the daemon to end: what mbps holds back goes at
  * once.  Any thread.
  */
@@ -417,6 +480,11 @@ struct stage {
 enum verdict badblocks_stage(
     struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
 enum verdict throttle_stage(
+    struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
+/* Before the data moves, and after. */
+enum verdict
+cache_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
+enum verdict cache_through_stage(
     struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
 
 extern const struct stage stages[]; /* the order of the physics; ends with {} */

@@ -76,6 +76,8 @@ check_driver(struct disk_conf *c, unsigned nr_cpus, char *err, size_t errlen)
 		c->blocking = true;
 	else
 		c->discard = false;
+	if (!c->memory_backed)
+		c->cache_size = 0;
 	if (c->hw_queue_depth == 0)
 		return refuse(err, errlen, -EINVAL,
 		    "hw_queue_depth: 0: allowed: 1 to %u", BLK_MAX_DEPTH);
@@ -251,6 +253,8 @@ fill_limits(
 	lim->discard_granularity = c->discard_granularity;
 	lim->max_write_zeroes_sectors =
 	    (uint32_t)(c->write_zeroes_max_bytes >> SECTOR_SHIFT);
+	lim->write_cache = c->cache_size > 0;
+	lim->fua = c->fua;
 	lim->rotational = c->rotational;
 }
 
@@ -331,6 +335,15 @@ apply(struct disk *d, uint64_t now)
 	throttle_set(&d->throttle, d->conf.mbps, now);
 	badblocks_mode(d->conf.badblocks, d->conf.badblocks_once,
 	    d->conf.badblocks_partial_io);
+	cache_resize(&d->cache, d->conf.cache_size);
+}
+
+int
+disk_power_cut(struct disk *d, struct cpu *cpu)
+{
+	if (d->store == NULL)
+		return 0;
+	return cache_cut(&d->cache, d->store, d->pool, cpu);
 }
 
 void
@@ -419,9 +432,10 @@ disk_settle(struct disk *d, uint64_t now, char *err, size_t errlen)
 	assert(c != NULL);
 	if (queue_frozen(d->queue)) {
 		ret = queue_update(d->queue, &c->queue);
-		if (ret == 0)
+		if (ret == 0) {
 			take_over(d);
-		else
+			apply(d, now);
+		} else
 			refuse(err, errlen, ret, "%s: %s", c->what,
 			    strerror(-ret));
 	} else if (now < c->give_up_ns) {
@@ -452,6 +466,7 @@ disk_new(const char *name, struct machine *m, struct page_pool *pool)
 	d->machine = m;
 	d->pool = pool;
 	throttle_init(&d->throttle);
+	cache_init(&d->cache);
 	if (attr_init(disk_attrs, &d->set) != 0) {
 		free(d);
 		return NULL;
@@ -466,8 +481,10 @@ disk_free(struct disk *d)
 		return;
 	free(d->change);
 	queue_free(d->queue);
+	cache_flush(&d->cache, d->pool, &d->machine->cpu[0]);
 	if (d->store != NULL)
 		store_free(d->store, &d->machine->cpu[0]);
+	cache_fini(&d->cache);
 	attr_fini(disk_attrs, &d->set);
 	throttle_fini(&d->throttle);
 	free(d);

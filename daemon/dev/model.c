@@ -253,7 +253,9 @@ store_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)
 const struct stage stages[] = {
 	{ .name = "throttle", .run = throttle_stage },
 	{ .name = "badblocks", .run = badblocks_stage },
+	{ .name = "cache", .run = cache_stage },
 	{ .name = "store", .run = store_stage },
+	{ .name = "through", .run = cache_through_stage },
 	{},
 };
 

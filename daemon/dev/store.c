@@ -279,7 +279,8 @@ node_unlink(
  * there; the page is not linked then.
  */
 static int
-link_page(struct store *s, struct cpu *cpu, const struct path *path, void *page)
+link_page(struct store *s, struct cpu *cpu, const struct path *path, void *page,
+    unsigned flags)
 {
 	_Atomic(void *) *link = path->link[path->level];
 	void *child = page, *node, *expected = NULL;
@@ -287,7 +288,7 @@ link_page(struct store *s, struct cpu *cpu, const struct path *path, void *page)
 	unsigned level;
 
 	for (level = 0; level < path->level; level++) {
-		node = take_page(s, cpu, PAGE_ZEROED, NULL);
+		node = take_page(s, cpu, PAGE_ZEROED | flags, NULL);
 		if (node == NULL) {
 			err = -ENOSPC;
 			goto fail;
@@ -427,7 +428,7 @@ change_hole(struct store *s, struct cpu *cpu, const struct path *path,
 		move_data(page + c->offset, c->data, c->len);
 	atomic_init(page_meta(page), c->set);
 
-	err = link_page(s, cpu, path, page);
+	err = link_page(s, cpu, path, page, 0);
 	if (err != 0)
 		give_page(s, cpu, page, c->lent);
 	else
@@ -1021,6 +1022,127 @@ store_unpin(struct page_pool *pool, struct cpu *cpu, const struct iovec *iov,
 		for (; page < end; page += PAGE_SIZE)
 			page_unpin(pool, cpu, page);
 	}
+}
+
+/* --------------------------------------------------------------- images */
+
+/*
+ * An image is a page with a pin of its keeper's.  It may be one of the tree,
+ * which the pin keeps as it is; or it has left the tree, or never been there:
+ * DEAD.  Of a dead page with no other pin the keeper is the only one who will
+ * ever ask for it, and may change it.
+ */
+static bool
+image_is_alone(const void *image)
+{
+	uint32_t meta = atomic_load(page_meta(image));
+
+	return (meta & (DEAD | WRITERS | PINS)) == (DEAD | PIN);
+}
+
+/* A copy of a page, NULL for zeros; the limits let it pass.  NULL: no memory.
+ */
+static void *
+image_copy(struct store *s, struct cpu *cpu, const void *page)
+{
+	void *image = page_alloc(s->pool, cpu, PAGE_EXEMPT);
+	uint32_t valid = 0;
+
+	if (image == NULL)
+		return NULL;
+	if (page != NULL)
+		valid = atomic_load(page_meta(page)) & VALID;
+	move_data(image, page, PAGE_SIZE);
+	atomic_store(page_meta(image), DEAD | PIN | valid);
+	return image;
+}
+
+int
+store_keep(struct store *s, struct cpu *cpu, uint64_t index, void **image)
+{
+	struct path path;
+	void *page;
+	int err;
+
+	do {
+		page = find(s, index, &path);
+		err = page != NULL ? page_pin(page, MAX_SHOWN) : 0;
+	} while (err == -EAGAIN);
+	if (err == -EBUSY)
+		page = image_copy(s, cpu, page);
+	*image = page;
+	return err == -EBUSY && page == NULL ? -ENOMEM : 0;
+}
+
+void
+store_unkeep(struct page_pool *pool, struct cpu *cpu, void *image)
+{
+	if (image != NULL)
+		page_unpin(pool, cpu, image);
+}
+
+int
+store_amend(
+    struct store *s, struct cpu *cpu, uint64_t pos, unsigned len, void **image)
+{
+	unsigned offset = pos % PAGE_SIZE;
+	uint32_t valid = 0, set, clear;
+	char *page, *own = *image;
+	struct path path;
+
+	assert(offset + len <= PAGE_SIZE);
+	page = find(s, pos >> PAGE_SHIFT, &path);
+	if (page == *image)
+		return 0;
+	if (own == NULL || !image_is_alone(own)) {
+		own = image_copy(s, cpu, *image);
+		if (own == NULL)
+			return -ENOMEM;
+		store_unkeep(s->pool, cpu, *image);
+		*image = own;
+	}
+	if (page != NULL)
+		valid = atomic_load(page_meta(page)) & VALID;
+	move_data(own + offset, page != NULL ? page + offset : NULL, len);
+	set = blocks_touched(s, offset, len) & valid;
+	clear = blocks_covered(s, offset, len) & ~valid;
+	atomic_store(
+	    page_meta(own), (atomic_load(page_meta(own)) & ~clear) | set);
+	return 0;
+}
+
+int
+store_revert(struct store *s, struct cpu *cpu, uint64_t index, void *image)
+{
+	void *page, *new = NULL;
+	struct path path;
+	uint32_t valid = 0;
+	int err = 0;
+
+	page = find(s, index, &path);
+	if (page == image)
+		goto out;
+	if (image != NULL)
+		valid = atomic_load(page_meta(image)) & VALID;
+	if (valid != 0) {
+		new = take_page(s, cpu, PAGE_EXEMPT, NULL);
+		if (new == NULL)
+			return -ENOMEM;
+		move_data(new, image, PAGE_SIZE);
+		atomic_store(page_meta(new), valid);
+	}
+	if (page != NULL)
+		page_replace(s, cpu, &path, page, new);
+	else if (new != NULL)
+		err = link_page(s, cpu, &path, new, PAGE_EXEMPT);
+	if (err != 0) {
+		give_page(s, cpu, new, NULL);
+		return -ENOMEM;
+	}
+	count_valid(s, valid, 0);
+out:
+	store_unkeep(s->pool, cpu, image);
+	return 0;
 }
 
 /* ---------------------------------------------------------------- store */

@@ -471,12 +471,17 @@ moves_the_data_at_dispatch_whenever_it_completes(void **state)
 static void
 names_its_stages_in_order(void **state)
 {
+	static const char *const order[] = { "throttle", "badblocks", "cache",
+		"store", "through" };
 	size_t n = 0;
 
 	(void)state;
-	while (stages[n].name != NULL)
-		assert_non_null(stages[n++].run);
-	assert_string_equal(stages[n - 1].name, "store"); /* data moves last */
+	for (; stages[n].name != NULL; n++) {
+		assert_in_range(n, 0, sizeof(order) / sizeof(order[0]) - 1);
+		assert_string_equal(stages[n].name, order[n]);
+		assert_non_null(stages[n].run);
+	}
+	assert_int_equal(n, sizeof(order) / sizeof(order[0]));
 }
 
 int

@@ -64,6 +64,10 @@ for c in conf/*.conf; do
 			got=$("$nullbctl" --control "$dir/c" get nullb0 "${want%:*}")
 			[ "$got" = "${want##*:}" ] || fault "$c: $want, got $got"
 		done ;;
+	*/cache.conf)
+		job verify.fio
+		"$nullbctl" --control "$dir/c" set nullb0 cache_size 1M ||
+			fault "$c: set" ;;
 	*/memory.conf) job verify.fio ;;
 	*/multipage-*.conf) job report-a.fio ;;
 	*/many-devices.conf)
