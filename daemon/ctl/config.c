@@ -499,26 +499,45 @@ print_attr(const struct attr *a, const void *obj, bool given, FILE *out)
 }
 
 static void
-print_section(const char *name, const struct attr *tab, const void *obj,
-    const bool *given, FILE *out)
+print_daemon(const struct config *c, FILE *out)
 {
-	fprintf(out, "[%s]\n", name);
-	for (size_t i = 0; tab[i].name != NULL; i++)
-		print_attr(&tab[i], obj, given[i], out);
+	fputs("[nullbd]\n", out);
+	for (size_t i = 0; daemon_attrs[i].name != NULL; i++)
+		print_attr(&daemon_attrs[i], &c->daemon, c->given[i], out);
+}
+
+/*
+ * As it is in force.  A value that left the choice to the kernel, and was
+ * given, is so no more than one that was not: what was chosen need not be the
+ * same when it is given (255 sectors are 127 KiB, which are 254).
+ */
+static void
+print_device(const struct device *d, unsigned nr_cpus, FILE *out)
+{
+	struct disk_conf plain, conf;
+	struct queue_conf queue;
+	char err[1];
+
+	disk_check(&d->conf, nr_cpus, &conf, &queue, err, sizeof(err));
+	if (attr_init(disk_attrs, &plain) != 0)
+		return;
+	fprintf(out, "\n[%s]\n", d->name);
+	for (size_t i = 0; disk_attrs[i].name != NULL; i++) {
+		const struct attr *a = &disk_attrs[i];
+		bool chosen = attr_same(a, &d->conf, &plain) &&
+			      !attr_same(a, &d->conf, &conf);
+
+		print_attr(a, &conf, d->given[i] && !chosen, out);
+	}
+	attr_fini(disk_attrs, &plain);
 }
 
 void
 config_print(const struct config *c, unsigned nr_cpus, FILE *out)
 {
-	struct queue_conf queue;
-	struct disk_conf conf;
 	struct device *d;
-	char err[1];
 
-	print_section("nullbd", daemon_attrs, &c->daemon, c->given, out);
-	STAILQ_FOREACH(d, &c->devices, link) {
-		fputc('\n', out);
-		disk_check(&d->conf, nr_cpus, &conf, &queue, err, sizeof(err));
-		print_section(d->name, disk_attrs, &conf, d->given, out);
-	}
+	print_daemon(c, out);
+	STAILQ_FOREACH(d, &c->devices, link)
+		print_device(d, nr_cpus, out);
 }
