@@ -450,8 +450,9 @@ struct queue_conf {
 	enum plug_mode plug_mode;
 	unsigned nomerges; /* 0, 1, 2 (3.6) */
 	bool multipage;
-	bool blocking;  /* the driver may sleep: BLK_MQ_F_BLOCKING */
-	bool bio_based; /* null_blk's queue_mode=0: no split, merge, count */
+	bool shared_tags; /* of all hardware queues: BLK_MQ_F_TAG_HCTX_SHARED */
+	bool blocking;    /* the driver may sleep: BLK_MQ_F_BLOCKING */
+	bool bio_based;   /* null_blk's queue_mode=0: no split, merge, count */
 	bool iostats;
 };
 
@@ -477,6 +478,9 @@ struct queue {
 	_Atomic unsigned nr_queued; /* requests in the elevator */
 	_Atomic unsigned nr_waits;  /* bios that wait, or did, for a tag */
 	atomic_bool freezing;       /* no bio comes in any more */
+	atomic_bool leaving;        /* no cpu is to keep anything of it, */
+	unsigned leave_call;        /* once it has heard of this one */
+	_Atomic int expires;        /* 0, or what deadlines end with: -errno */
 	enum freeze_step freeze;    /* the freezer's: how far it has come, */
 	uint64_t freeze_stamp;      /* and the epoch that it waits for */
 	struct trace *trace;        /* who fetches what they tell (trace.c) */
@@ -575,7 +579,10 @@ struct hctx {
 /* 0 and *out, or -ENOMEM, -EINVAL.  conf is copied. */
 int queue_new(struct queue **out, struct machine *m,
     const struct queue_ops *ops, void *driver, const struct queue_conf *conf);
-/* Nothing is in flight, and no cpu runs.  NULL is fine. */
+/*
+ * Nothing is in flight, and no cpu runs, or queue_left() is true.  NULL is
+ * fine.
+ */
 void queue_free(struct queue *q);
 
 static inline struct ctx *
@@ -602,6 +609,12 @@ int queue_submit(struct queue *q, struct cpu *cpu, struct plug *plug,
 void queue_drop(
     struct queue *q, struct cpu *cpu, struct bio *bio, int error, uint64_t now);
 
+/* The hardware queues whose tags are all of them: the first ones. */
+static inline unsigned
+queue_nr_bitmaps(const struct queue *q)
+{
+	return q->conf.shared_tags ? 1 : q->conf.nr_hw_queues;
+}
 /* Requests that exist: for tests, ctl. */
 unsigned queue_tags_in_use(const struct queue *q);
 
@@ -627,6 +640,30 @@ queue_freezing(const struct queue *q)
  * 0; or -ENOMEM, -EINVAL: nothing was changed.
  */
 int queue_update(struct queue *q, const struct queue_conf *conf);
+
+/*
+ * While it is frozen and cpus run: each is to forget what it has kept of it
+ * (hardware queues that it would run again), and is woken for it.  Once
+ * queue_left() is true, none has anything, and the queue may be freed, or its
+ * hardware queues made anew.  The thread that froze it.
+ */
+void queue_leave(struct queue *q);
+static inline bool
+queue_leaving(const struct queue *q)
+{
+	return atomic_load(&q->leaving);
+}
+bool queue_left(const struct queue *q);
+/*
+ * After that: give it so many hardware queues, 1 to BLK_MAX_HW_QUEUES.  0; or
+ * -ENOMEM, -EINVAL: it has as many as before.
+ */
+int queue_resize(struct queue *q, unsigned nr_hw_queues);
+/*
+ * From now on no request of it waits for its deadline: it ends with this error,
+ * -errno.  Any thread; for good.
+ */
+void queue_expire(struct queue *q, int error);
 
 /*
  * Issue what waits: because tags or the driver were busy, or (PLUG_CALL) for
@@ -809,6 +846,7 @@ struct cpu {
 	STAILQ_HEAD(rerun_list, hctx_rerun) rerun; /* hctxs to run again */
 	struct rerun_list later;   /* the same, each at its time */
 	bool tag_freed;            /* since the last cpu_run() */
+	_Atomic unsigned heard;    /* of machine->calls */
 	struct bio_list free_bios; /* of pieces */
 	unsigned nr_free_bios;
 	pthread_mutex_t mail_lock;
@@ -825,6 +863,7 @@ struct machine {
 	/* Make this cpu run cpu_run() soon; any thread calls it; may be NULL */
 	void (*wake)(void *arg, unsigned cpu);
 	void *wake_arg;
+	_Atomic unsigned calls; /* machine_call() */
 };
 
 /* NULL when out of memory. */

@@ -80,6 +80,25 @@ cpu_wake(struct cpu *cpu)
 		cpu->machine->wake(cpu->machine->wake_arg, cpu->id);
 }
 
+unsigned
+machine_call(struct machine *m)
+{
+	unsigned call = atomic_fetch_add(&m->calls, 1) + 1;
+
+	for (unsigned i = 0; i < m->nr_cpus; i++)
+		cpu_wake(&m->cpu[i]);
+	return call;
+}
+
+bool
+machine_heard(const struct machine *m, unsigned call)
+{
+	for (unsigned i = 0; i < m->nr_cpus; i++)
+		if ((int)(atomic_load(&m->cpu[i].heard) - call) < 0)
+			return false;
+	return true;
+}
+
 /* What to post goes in between the two: the first one wakes the cpu. */
 static bool
 mail_begin(struct cpu *to)
@@ -227,6 +246,18 @@ cpu_run_softirq(struct cpu *cpu, uint64_t now)
 	return ran;
 }
 
+/* Is it to end now, whatever its deadline?  Then it has its error. */
+static bool
+expires(struct request *rq)
+{
+	int error = atomic_load_explicit(
+	    &rq->ctx->queue->expires, memory_order_relaxed);
+
+	if (error != 0)
+		rq->error = error;
+	return error != 0;
+}
+
 /* Start the timers of what was issued: its data has moved by now. */
 static void
 arm(struct cpu *cpu, uint64_t now)
@@ -239,7 +270,7 @@ arm(struct cpu *cpu, uint64_t now)
 		due = now + rq->delay_ns;
 		if (due < now)
 			due = CPU_NO_DEADLINE - 1; /* in 584 years */
-		if (rq->delay_ns == 0 ||
+		if (expires(rq) || rq->delay_ns == 0 ||
 		    heap_push(&cpu->deadlines, &rq->due, due) != 0)
 			rq_complete(rq, cpu, now); /* early beats never */
 	}
@@ -275,6 +306,49 @@ cpu_expire(struct cpu *cpu, int error, uint64_t now)
 	}
 }
 
+/* Of queues that are leaving. */
+static void
+forget_reruns(struct cpu *cpu, struct rerun_list *list)
+{
+	struct hctx_rerun *r, *next;
+
+	for (r = STAILQ_FIRST(list); r != NULL; r = next) {
+		next = STAILQ_NEXT(r, link);
+		if (atomic_load(&r->hctx->queue->leaving))
+			cpu_rerun_cancel(cpu, r->hctx);
+	}
+}
+
+/* Those that wait for their deadline, of queues in which none is to. */
+static void
+expire_deadlines(struct cpu *cpu, uint64_t now)
+{
+	struct request_list list = TAILQ_HEAD_INITIALIZER(list);
+	const struct heap *h = &cpu->deadlines;
+	struct request *rq;
+
+	for (size_t i = 0; i < h->nr; i++) {
+		rq = container_of(h->entry[i].node, struct request, due);
+		if (expires(rq))
+			TAILQ_INSERT_TAIL(&list, rq, link);
+	}
+	while ((rq = TAILQ_FIRST(&list)) != NULL) {
+		TAILQ_REMOVE(&list, rq, link);
+		heap_remove(&cpu->deadlines, &rq->due);
+		rq_complete(rq, cpu, now);
+	}
+}
+
+/* machine_call() */
+static void
+hear(struct cpu *cpu, unsigned calls, uint64_t now)
+{
+	forget_reruns(cpu, &cpu->rerun);
+	forget_reruns(cpu, &cpu->later);
+	expire_deadlines(cpu, now);
+	atomic_store(&cpu->heard, calls);
+}
+
 bool
 cpu_run_hctxs(struct cpu *cpu, uint64_t now)
 {
@@ -295,8 +369,11 @@ cpu_run_hctxs(struct cpu *cpu, uint64_t now)
 uint64_t
 cpu_run(struct cpu *cpu, uint64_t now)
 {
+	unsigned calls = atomic_load(&cpu->machine->calls);
 	uint64_t next;
 
+	if (atomic_load_explicit(&cpu->heard, memory_order_relaxed) != calls)
+		hear(cpu, calls, now);
 	take_later(cpu, now);
 	do {
 		take_mail(cpu, now);

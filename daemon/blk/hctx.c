@@ -46,6 +46,8 @@ struct hctx *
 hctx_new(struct queue *q, unsigned index)
 {
 	struct hctx *hctx = calloc(1, sizeof(*hctx));
+	const struct hctx *first =
+	    q->conf.shared_tags && index > 0 ? q->hctx[0] : NULL;
 
 	if (hctx == NULL)
 		return NULL;
@@ -53,12 +55,13 @@ hctx_new(struct queue *q, unsigned index)
 	hctx->index = index;
 	pthread_mutex_init(&hctx->lock, NULL);
 	TAILQ_INIT(&hctx->dispatch);
-	hctx->tags = tags_new(q->conf.depth);
+	hctx->tags =
+	    first != NULL ? tags_share(first->tags) : tags_new(q->conf.depth);
 	hctx->rerun = calloc(q->machine->nr_cpus, sizeof(*hctx->rerun));
 	if (hctx->tags == NULL || hctx->rerun == NULL ||
 	    flush_queue_new(hctx) != 0 ||
-	    rq_pool_init(&hctx->pool, hctx, &q->conf, q->conf.nr_requests) !=
-		0) {
+	    rq_pool_init(&hctx->pool, hctx, &q->conf, q->conf.nr_requests,
+		first != NULL ? &first->pool : NULL) != 0) {
 		hctx_free(hctx);
 		return NULL;
 	}

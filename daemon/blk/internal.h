@@ -110,9 +110,13 @@ has_elevator(const struct queue_conf *conf)
 	return conf->elevator != NULL && conf->elevator->ops != NULL;
 }
 
-/* 0 or -ENOMEM: then there is nothing.  _fini: none of them is in use. */
+/*
+ * `first` is that of the first hardware queue, which shares its tags, or NULL.
+ * 0 or -ENOMEM: then there is nothing.  _fini: none of them is in use.
+ */
 int rq_pool_init(struct rq_pool *pool, struct hctx *hctx,
-    const struct queue_conf *conf, unsigned nr_requests);
+    const struct queue_conf *conf, unsigned nr_requests,
+    const struct rq_pool *first);
 void rq_pool_fini(struct rq_pool *pool);
 
 /*
@@ -248,6 +252,8 @@ extern const struct elevator_ops deadline_ops; /* mq-deadline (5) */
 /* ----------------------------------------------------------------- tag.c */
 
 struct tags *tags_new(unsigned nr);
+/* The same for one more owner; the last tags_free() frees them. */
+struct tags *tags_share(struct tags *t);
 void tags_free(struct tags *t);
 /* A free tag below the limit, or -1.  Any thread. */
 int tags_get(struct tags *t);
@@ -274,6 +280,8 @@ void stat_refuse(struct ctx *ctx, enum refusal cause);
 /* the driver has it; it has it no more: on the cpu that did so */
 void stat_issue(struct request *rq, struct cpu *cpu);
 void stat_unissue(struct request *rq, struct cpu *cpu);
+/* Nothing is in flight, and cpus are about to map to other hctxs. */
+void stat_settle(struct queue *q);
 
 /* --------------------------------------------------------------- trace.c */
 
@@ -343,6 +351,13 @@ trace_plug(struct ctx *ctx, enum trace_action action, const struct request *rq,
 void cpu_post(struct cpu *to, struct request *rq);
 void cpu_post_bio(struct bio *bio, int error);
 void cpu_wake(struct cpu *cpu);
+/*
+ * A queue is leaving, or expires: every cpu is to look, in its next cpu_run().
+ * Returns the number of the call.  Any thread.
+ */
+unsigned machine_call(struct machine *m);
+/* Have all cpus done so? */
+bool machine_heard(const struct machine *m, unsigned call);
 void cpu_rerun(struct cpu *cpu, struct hctx *hctx);
 /* End what is on the softirq list; false: nothing was. */
 bool cpu_run_softirq(struct cpu *cpu, uint64_t now);

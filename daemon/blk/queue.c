@@ -11,6 +11,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ------------------------------------------------------------ life cycle */
 
@@ -143,6 +144,7 @@ queue_frozen(struct queue *q)
 void
 queue_thaw(struct queue *q)
 {
+	atomic_store(&q->leaving, false);
 	atomic_store(&q->freezing, false);
 	for (unsigned i = 0; i < q->machine->nr_cpus; i++)
 		cpu_wake(&q->machine->cpu[i]);
@@ -173,8 +175,9 @@ switch_elevator(struct queue *q, const struct queue_conf *conf)
 	if (pool == NULL || elevator_new(&e, q, conf->elevator) != 0)
 		goto out;
 	for (i = 0; i < nr; i++)
-		if (rq_pool_init(
-			&pool[i], q->hctx[i], conf, nr_requests_of(conf)) != 0)
+		if (rq_pool_init(&pool[i], q->hctx[i], conf,
+			nr_requests_of(conf),
+			q->conf.shared_tags && i > 0 ? pool : NULL) != 0)
 			goto out;
 	for (i = 0; i < nr; i++) {
 		struct rq_pool old = q->hctx[i]->pool;
@@ -215,6 +218,64 @@ queue_update(struct queue *q, const struct queue_conf *conf)
 	if (q->elevator != NULL)
 		elevator_configure(q->elevator);
 	return 0;
+}
+
+void
+queue_leave(struct queue *q)
+{
+	assert(queue_frozen(q));
+	atomic_store(&q->leaving, true);
+	q->leave_call = machine_call(q->machine);
+}
+
+bool
+queue_left(const struct queue *q)
+{
+	return queue_leaving(q) && machine_heard(q->machine, q->leave_call);
+}
+
+/* Hardware queues [from, to). */
+static void
+free_hctxs(struct hctx **hctx, unsigned from, unsigned to)
+{
+	for (unsigned i = from; i < to; i++)
+		hctx_free(hctx[i]);
+}
+
+int
+queue_resize(struct queue *q, unsigned nr)
+{
+	unsigned old = q->conf.nr_hw_queues, kept = nr < old ? nr : old, i;
+	struct hctx **hctx;
+
+	assert(queue_left(q));
+	if (nr == 0 || nr > BLK_MAX_HW_QUEUES)
+		return -EINVAL;
+	hctx = calloc(nr, sizeof(struct hctx *));
+	if (hctx == NULL)
+		return -ENOMEM;
+	memcpy(hctx, q->hctx, kept * sizeof(struct hctx *));
+	for (i = kept; i < nr; i++)
+		if ((hctx[i] = hctx_new(q, i)) == NULL) {
+			free_hctxs(hctx, kept, i);
+			free(hctx);
+			return -ENOMEM;
+		}
+	stat_settle(q);
+	free_hctxs(q->hctx, kept, old);
+	free(q->hctx);
+	q->hctx = hctx;
+	q->conf.nr_hw_queues = nr;
+	for (i = 0; i < q->machine->nr_cpus; i++)
+		q->ctx[i]->hctx = hctx[i % nr];
+	return 0;
+}
+
+void
+queue_expire(struct queue *q, int error)
+{
+	atomic_store(&q->expires, error);
+	machine_call(q->machine);
 }
 
 /* ------------------------------------------------------------- submission */
@@ -476,9 +537,9 @@ queue_run(struct queue *q, struct cpu *cpu, uint64_t now)
 unsigned
 queue_tags_in_use(const struct queue *q)
 {
-	unsigned i, nr = 0;
+	unsigned i, nr = 0, bitmaps = queue_nr_bitmaps(q);
 
-	for (i = 0; i < q->conf.nr_hw_queues; i++) {
+	for (i = 0; i < bitmaps; i++) {
 		const struct hctx *hctx = q->hctx[i];
 
 		nr += tags_in_use(hctx->pool.sched_tags != NULL

@@ -17,7 +17,8 @@
 
 int
 rq_pool_init(struct rq_pool *pool, struct hctx *hctx,
-    const struct queue_conf *conf, unsigned nr_requests)
+    const struct queue_conf *conf, unsigned nr_requests,
+    const struct rq_pool *first)
 {
 	bool sched = has_elevator(conf);
 	unsigned i, nr = sched ? nr_requests : conf->depth;
@@ -25,7 +26,8 @@ rq_pool_init(struct rq_pool *pool, struct hctx *hctx,
 	*pool = (struct rq_pool){ 0 };
 	pool->rqs = calloc(nr, sizeof(*pool->rqs));
 	if (sched)
-		pool->sched_tags = tags_new(nr);
+		pool->sched_tags = first != NULL ? tags_share(first->sched_tags)
+						 : tags_new(nr);
 	if (pool->rqs == NULL || (sched && pool->sched_tags == NULL)) {
 		rq_pool_fini(pool);
 		return -ENOMEM;
@@ -116,17 +118,42 @@ requests_take_group(struct request_list *from, struct request_list *group)
 
 /* ---------------------------------------------------------- back, and free */
 
-/* A tag is free again: who waits for one may try. */
+/* A tag is free again: what waits for one in a hardware queue may go on. */
+static void
+rerun_waiting(struct hctx *hctx, struct cpu *cpu)
+{
+	struct queue *q = hctx->queue;
+
+	if (hctx_has_work(hctx))
+		cpu_rerun(cpu, hctx);
+	if (!q->conf.shared_tags)
+		return;
+	for (unsigned i = 0; i < q->conf.nr_hw_queues; i++)
+		if (hctx_has_work(q->hctx[i]))
+			cpu_rerun(cpu, q->hctx[i]);
+}
+
+/* The same: who waits for one may try. */
+static uint64_t
+take_waiters(struct hctx *hctx)
+{
+	if (atomic_load(&hctx->waiters) == 0)
+		return 0;
+	return atomic_exchange(&hctx->waiters, 0);
+}
+
 static void
 wake_waiters(struct hctx *hctx, struct cpu *cpu)
 {
+	struct queue *q = hctx->queue;
 	struct machine *m = cpu->machine;
-	uint64_t waiters = 0;
+	uint64_t waiters = take_waiters(hctx);
 	unsigned i;
 
 	cpu->tag_freed = true;
-	if (atomic_load(&hctx->waiters) != 0)
-		waiters = atomic_exchange(&hctx->waiters, 0);
+	if (q->conf.shared_tags)
+		for (i = 0; i < q->conf.nr_hw_queues; i++)
+			waiters |= take_waiters(q->hctx[i]);
 	if (waiters == 0)
 		return;
 	for (i = 0; i < m->nr_cpus; i++)
@@ -201,8 +228,7 @@ rq_end(struct request *rq, struct cpu *cpu, uint64_t now)
 			flush_end(rq, cpu, now);
 		else
 			flush_data_end(rq, cpu, now);
-		if (hctx_has_work(hctx))
-			cpu_rerun(cpu, hctx);
+		rerun_waiting(hctx, cpu);
 		return;
 	}
 	if (rq->rq_flags & RQF_IO_STAT) {
@@ -216,8 +242,7 @@ rq_end(struct request *rq, struct cpu *cpu, uint64_t now)
 	if (rq->rq_flags & RQF_ELV)
 		elevator_finish(hctx->queue->elevator, rq);
 	rq_free(rq, cpu);
-	if (hctx_has_work(hctx))
-		cpu_rerun(cpu, hctx);
+	rerun_waiting(hctx, cpu);
 	end_bios(&bios, error, cpu, now);
 }
 

@@ -214,6 +214,22 @@ stat_unissue(struct request *rq, struct cpu *cpu)
 		atomic_fetch_add(&rq->hctx->completed[rw], 1);
 }
 
+/* What the driver has had was counted where it was then. */
+void
+stat_settle(struct queue *q)
+{
+	for (int rw = 0; rw < 2; rw++) {
+		for (unsigned i = 0; i < q->machine->nr_cpus; i++) {
+			atomic_store(&q->ctx[i]->stat.issued[rw], 0);
+			atomic_store(&q->ctx[i]->stat.completed[rw], 0);
+		}
+		for (unsigned i = 0; i < q->conf.nr_hw_queues; i++) {
+			atomic_store(&q->hctx[i]->issued[rw], 0);
+			atomic_store(&q->hctx[i]->completed[rw], 0);
+		}
+	}
+}
+
 void
 stat_bio(struct ctx *ctx, const struct bio *bio)
 {

@@ -13,6 +13,7 @@
 #define WORD_BITS 64u
 
 struct tags {
+	unsigned refs; /* hardware queues that have them */
 	unsigned nr;
 	_Atomic unsigned limit;
 	_Atomic uint64_t word[]; /* a bit is set while the tag is taken */
@@ -28,15 +29,24 @@ tags_new(unsigned nr)
 	t = calloc(1, sizeof(*t) + words * sizeof(t->word[0]));
 	if (t == NULL)
 		return NULL;
+	t->refs = 1;
 	t->nr = nr;
 	atomic_init(&t->limit, nr);
+	return t;
+}
+
+struct tags *
+tags_share(struct tags *t)
+{
+	t->refs++;
 	return t;
 }
 
 void
 tags_free(struct tags *t)
 {
-	free(t);
+	if (t != NULL && --t->refs == 0)
+		free(t);
 }
 
 /* The bits of word i that may be used. */

@@ -162,7 +162,7 @@ static json_t *
 scheduler_pack(const struct disk *d)
 {
 	const struct queue *q = d->queue;
-	unsigned nr = q->conf.nr_hw_queues, in_use = 0;
+	unsigned nr = queue_nr_bitmaps(q), in_use = 0;
 	bool sched = q->elevator != NULL;
 
 	for (unsigned i = 0; i < nr; i++)

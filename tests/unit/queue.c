@@ -182,7 +182,8 @@ struct submitter {
 
 static struct queue *shared;
 static atomic_bool over;
-static atomic_uint nr_busy; /* bios in flight, of all cpus */
+static atomic_bool keeps_running; /* then, too, without submitting */
+static atomic_uint nr_busy;       /* bios in flight, of all cpus */
 
 static int
 slow_queue_rq(struct request *rq, struct cpu *cpu, uint64_t now)
@@ -245,7 +246,8 @@ submits(void *arg)
 	struct plug plug;
 
 	plug_init(&plug);
-	while (!atomic_load(&over) || atomic_load(&nr_busy) > 0) {
+	while (!atomic_load(&over) || atomic_load(&nr_busy) > 0 ||
+	       atomic_load(&keeps_running)) {
 		epoch_enter(epoch, s->cpu->id);
 		if (!atomic_load(&over))
 			submit_some(s, &plug, now);
@@ -257,7 +259,7 @@ submits(void *arg)
 }
 
 static void
-switches_while_cpus_submit(void **state)
+switch_while_cpus_submit(bool shared_tags)
 {
 	static const struct queue_ops ops = { .queue_rq = slow_queue_rq };
 	static struct submitter submitter[NR_THREADS];
@@ -266,8 +268,8 @@ switches_while_cpus_submit(void **state)
 	uint64_t nr_ended = 0;
 	unsigned i;
 
-	(void)state;
 	conf.depth = 8;
+	conf.shared_tags = shared_tags;
 	atomic_store(&over, false);
 	assert_int_equal(queue_new(&shared, m, &ops, NULL, &conf), 0);
 	for (i = 0; i < NR_THREADS; i++) {
@@ -281,11 +283,17 @@ switches_while_cpus_submit(void **state)
 		conf.nr_requests = i % 2 == 0 ? 4 + i % 50 : 0;
 		conf.nomerges = i % 3;
 		conf.limits.max_sectors = 8 << i % 4;
+		conf.nr_hw_queues = 1 + i / 3 % 3;
 		queue_freeze(shared);
 		while (!queue_frozen(shared))
 			sched_yield();
+		queue_leave(shared);
+		while (!queue_left(shared))
+			sched_yield();
+		assert_int_equal(queue_resize(shared, conf.nr_hw_queues), 0);
 		assert_int_equal(queue_update(shared, &conf), 0);
 		queue_thaw(shared);
+		assert_false(queue_leaving(shared));
 		usleep(100);
 	}
 	atomic_store(&over, true);
@@ -297,6 +305,117 @@ switches_while_cpus_submit(void **state)
 	assert_int_not_equal(nr_ended, 0);
 	assert_int_equal(queue_tags_in_use(shared), 0);
 	queue_free(shared);
+	machine_free(m);
+}
+
+static void
+switches_while_cpus_submit(void **state)
+{
+	(void)state;
+	switch_while_cpus_submit(false);
+}
+
+static void
+switches_while_cpus_submit_with_one_bitmap_of_tags(void **state)
+{
+	(void)state;
+	switch_while_cpus_submit(true);
+}
+
+/* Threads of a machine that serve a queue, and go on when it is gone. */
+static void
+goes_while_cpus_run(void **state)
+{
+	static const struct queue_ops ops = { .queue_rq = slow_queue_rq };
+	static struct submitter submitter[NR_THREADS];
+	struct queue_conf conf = h_conf(profile_find("6.12"));
+	struct machine *m = machine_new(NR_THREADS, NULL, NULL);
+	unsigned i;
+
+	(void)state;
+	conf.depth = 2; /* so that hardware queues are run again later */
+	conf.nr_hw_queues = 2;
+	for (unsigned n = 0; n < 50; n++) {
+		atomic_store(&over, false);
+		assert_int_equal(queue_new(&shared, m, &ops, NULL, &conf), 0);
+		for (i = 0; i < NR_THREADS; i++) {
+			submitter[i] = (struct submitter){ .cpu = &m->cpu[i] };
+			pthread_create(
+			    &submitter[i].thread, NULL, submits, &submitter[i]);
+		}
+		usleep(500);
+		atomic_store(&keeps_running, true);
+		atomic_store(&over, true);
+		queue_freeze(shared);
+		while (!queue_frozen(shared))
+			sched_yield();
+		queue_leave(shared);
+		while (!queue_left(shared))
+			sched_yield();
+		queue_free(shared);
+		atomic_store(&keeps_running, false);
+		for (i = 0; i < NR_THREADS; i++)
+			pthread_join(submitter[i].thread, NULL);
+	}
+	machine_free(m);
+}
+
+static void
+ends_what_waits_for_its_deadline(void **state)
+{
+	static const struct queue_ops ops = { .queue_rq = slow_queue_rq };
+	struct queue_conf conf = h_conf(profile_find("6.12"));
+	struct queue *other;
+
+	(void)state;
+	h_open(&h, &conf);
+	assert_int_equal(queue_new(&other, h.machine, &ops, &h, &conf), 0);
+	queue_free(h.queue);
+	assert_int_equal(queue_new(&h.queue, h.machine, &ops, &h, &conf), 0);
+	rw(&h, REQ_OP_WRITE, 0, 8);
+	cpu_run(h.cpu, h.now);
+	assert_int_equal(h.nr_ended, 0);
+	queue_expire(other, -EIO); /* it is another's business */
+	assert_int_equal(cpu_run(h.cpu, h.now), h.now + 5000);
+	assert_int_equal(h.nr_ended, 0);
+	queue_expire(h.queue, -ESHUTDOWN);
+	cpu_run(h.cpu, h.now);
+	assert_int_equal(h.nr_ended, 1);
+	assert_int_equal(h.error, -ESHUTDOWN);
+	h.error = 0;
+	rw(&h, REQ_OP_WRITE, 8, 8); /* what comes later does not wait either */
+	cpu_run(h.cpu, h.now);
+	assert_int_equal(h.nr_ended, 2);
+	assert_int_equal(h.error, -ESHUTDOWN);
+	queue_free(other);
+	h_close(&h);
+}
+
+static void
+has_as_many_tags_as_a_bitmap_of_all_hardware_queues(void **state)
+{
+	struct queue_conf conf = h_conf(profile_find("6.12"));
+	struct machine *m = machine_new(3, NULL, NULL);
+	struct queue *q;
+
+	(void)state;
+	conf.depth = 4;
+	conf.nr_hw_queues = 3;
+	assert_int_equal(queue_new(&q, m, &h_ops, NULL, &conf), 0);
+	assert_int_equal(queue_nr_bitmaps(q), 3);
+	assert_ptr_not_equal(q->hctx[0]->tags, q->hctx[2]->tags);
+	queue_free(q);
+	conf.shared_tags = true;
+	assert_int_equal(queue_new(&q, m, &h_ops, NULL, &conf), 0);
+	assert_int_equal(queue_nr_bitmaps(q), 1);
+	assert_ptr_equal(q->hctx[0]->tags, q->hctx[2]->tags);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(tags_get(q->hctx[i % 3]->tags), i);
+	assert_int_equal(tags_get(q->hctx[1]->tags), -1);
+	assert_int_equal(queue_tags_in_use(q), 4);
+	for (int i = 0; i < 4; i++)
+		tags_put(q->hctx[0]->tags, i);
+	queue_free(q);
 	machine_free(m);
 }
 
@@ -313,6 +432,12 @@ main(void)
 		cmocka_unit_test(refuses_a_configuration_that_makes_no_sense),
 		cmocka_unit_test(is_not_frozen_in_the_middle_of_a_bio),
 		cmocka_unit_test(switches_while_cpus_submit),
+		cmocka_unit_test(
+		    switches_while_cpus_submit_with_one_bitmap_of_tags),
+		cmocka_unit_test(goes_while_cpus_run),
+		cmocka_unit_test(ends_what_waits_for_its_deadline),
+		cmocka_unit_test(
+		    has_as_many_tags_as_a_bitmap_of_all_hardware_queues),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
