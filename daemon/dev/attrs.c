@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define KIB(sectors) ((sectors) / 2)
@@ -172,14 +173,29 @@ const struct attr disk_attrs[] = {
 		    "kernel's default, 255" },
 	{ NULL_BLK(queue_mode), .def = "2", .choices = queue_modes,
 	    .help = "how the driver takes its I/O; above 2 counts as 2" },
-	{ NULL_BLK(irqmode), .def = "1", .choices = irqmodes,
+	{ NULL_BLK(irqmode), .def = "1", .choices = irqmodes, .live = true,
 	    .help = "how a request completes; above 2 counts as 2" },
 	{ NULL_BLK(completion_nsec), .def = "10000", .unit = &unit_ns,
+	    .live = true,
 	    .help = "time from the data's move to completion, with irqmode 2" },
-	{ NULL_BLK(submit_queues), .def = "1",
+	{ NULL_BLK(submit_queues), .def = "1", .live = true,
 	    .help =
 		"hardware queues; 0 counts as 1, more than there are workers "
-		"as that many" },
+		"as that many; while it is on these are refused" },
+	{ NULL_BLK(poll_queues), .def = "1", .live = true,
+	    .help = "of no effect: nothing is polled over NBD; above 1 counts "
+		    "as 1, and is refused while it is on" },
+	{ NULL_BLK(use_per_node_hctx), .def = "0",
+	    .help = "a hardware queue for each NUMA node, of which there is "
+		    "one: submit_queues becomes 1" },
+	{ NULL_BLK(home_node), .def = "4294967295",
+	    .help = "of no effect: the NUMA node of its memory" },
+	{ NULL_BLK(shared_tags), .def = "0",
+	    .help = "of no effect: null_blk's devices with it have their tags "
+		    "in common" },
+	{ NULL_BLK(shared_tag_bitmap), .def = "0",
+	    .help = "hw_queue_depth is that of the device, and not of each "
+		    "hardware queue" },
 	{ NULL_BLK(hw_queue_depth), .def = "64",
 	    .help = "tags of a hardware queue: requests in flight, at most "
 		    "10240" },
@@ -327,7 +343,7 @@ const struct attr disk_attrs[] = {
 	    .help =
 		"how long a plug may stay open to gather more; 0: until what "
 		"was read is consumed" },
-	{ OWN(memory_limit), .def = "0", .unit = &unit_bytes,
+	{ OWN(memory_limit), .def = "0", .unit = &unit_bytes, .live = true,
 	    .help = "most memory for the data, then writes fail with ENOSPC; 0 "
 		    "for none" },
 	{ OWN(ro), .def = "0", .help = "read only" },
@@ -348,3 +364,27 @@ const struct attr disk_attrs[] = {
 		"up; what finds no room is dropped" },
 	{},
 };
+
+static int
+by_name(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+void
+disk_features(FILE *out)
+{
+	size_t nr = 0, i;
+	const char **names =
+	    calloc(attr_count(disk_attrs), sizeof(const char *));
+
+	if (names == NULL)
+		return;
+	for (const struct attr *a = disk_attrs; a->name != NULL; a++)
+		if (a->group == &null_blk)
+			names[nr++] = a->name;
+	qsort(names, nr, sizeof(const char *), by_name);
+	for (i = 0; i < nr; i++)
+		fprintf(out, "%s%c", names[i], i + 1 < nr ? ',' : '\n');
+	free(names);
+}

@@ -39,7 +39,10 @@ enum {                        /* flags of page_alloc() */
 	PAGE_EXEMPT = 1 << 1, /* the limit does not refuse it */
 };
 
-/* A page, its meta word 0; NULL: the limit, or no memory. */
+/*
+ * A page, its meta word 0; NULL: the limit, or no memory.  Any thread may call
+ * this and page_free() without a cpu, NULL: that takes a lock each time.
+ */
 void *page_alloc(struct page_pool *p, struct cpu *cpu, unsigned flags);
 /* Give a page back at once: nobody else can see it. */
 void page_free(struct page_pool *p, struct cpu *cpu, void *page);
@@ -106,8 +109,21 @@ struct store;
  */
 struct store *store_new(
     struct page_pool *pool, uint64_t size, uint32_t blocksize, uint64_t limit);
-/* Nobody uses it; pinned pieces stay until they are unpinned.  NULL is fine. */
+/*
+ * Nobody uses it; pinned pieces stay until they are unpinned.  NULL is fine.
+ * Without a cpu (NULL) any thread may call, while cpus run; 1 GiB takes half a
+ * second.
+ */
 void store_free(struct store *s, struct cpu *cpu);
+/*
+ * Nobody uses it.  What lies beyond a size that is smaller stays, and is there
+ * again when it grows; of blocks that are larger, those with any data are full.
+ * 0; or -ENOSPC: no memory for a higher tree, and nothing has changed that can
+ * be seen.  Any thread.
+ */
+int store_resize(struct store *s, uint64_t size, uint32_t blocksize);
+/* The same limit as store_new()'s.  Nobody writes. */
+void store_limit(struct store *s, uint64_t limit);
 
 /*
  * The range lies within the size (asserted).  Write: 0, or -ENOSPC when
@@ -239,6 +255,8 @@ struct disk_conf {
 	uint32_t irqmode;
 	uint64_t completion_nsec;
 	uint32_t submit_queues;
+	uint32_t poll_queues;
+	uint32_t home_node;
 	uint32_t hw_queue_depth;
 	uint32_t index;
 	uint32_t mbps;       /* MiB/s; 0: no limit */
@@ -249,6 +267,9 @@ struct disk_conf {
 	bool memory_backed;
 	bool discard;
 	bool no_sched;
+	bool use_per_node_hctx;
+	bool shared_tags;
+	bool shared_tag_bitmap;
 	bool blocking;
 	bool virt_boundary;
 	bool fua;
@@ -288,6 +309,11 @@ struct disk_conf {
 };
 
 extern const struct attr disk_attrs[];
+/*
+ * Those that are null_blk's, in the form of its configfs' "features":
+ * alphabetical, commas between, a newline at the end.
+ */
+void disk_features(FILE *out);
 
 /* ------------------------------------------------------------ throttle.c */
 
@@ -336,10 +362,14 @@ void cache_fini(struct cache *c);
 void cache_resize(struct cache *c, uint64_t bytes);
 /* What it holds, in bytes.  Any thread. */
 uint64_t cache_used(struct cache *c);
-/* All that was written before is there after a power cut.  Any cpu. */
+/*
+ * All that was written before is there after a power cut.  Any cpu; or any
+ * thread, without one, while no request is under way.
+ */
 void cache_flush(struct cache *c, struct page_pool *pool, struct cpu *cpu);
 /*
- * The power is cut: what was not flushed is lost.  No request is under way.
+ * The power is cut: what was not flushed is lost.  No request is under way, so
+ * that any thread may do it without a cpu.
  * 0, or -ENOMEM: of some pages it is not lost.
  */
 int cache_cut(
@@ -378,7 +408,9 @@ struct disk {
 	struct machine *machine;
 	struct page_pool *pool;
 	struct queue *queue; /* NULL while the power is off */
-	struct store *store; /* NULL: not memory-backed, or never powered */
+	struct store *store; /* while on; NULL: not memory-backed */
+	struct store *kept; /* its data, on or off; NULL: there never was any */
+	bool powering_down; /* nothing is set any more */
 	struct throttle throttle;
 	struct cache cache;
 	uint64_t on_ns;             /* when the power came on */
@@ -411,8 +443,8 @@ uint32_t disk_max_hw_sectors(const struct disk_conf *conf);
 
 /*
  * Power on: d->set is checked, d->conf holds what is in force, and the queue
- * and the store are made.  0, or -errno with a sentence in `err`.  On when
- * on: 0.
+ * and the store are made.  0, or -errno with a sentence in `err`: it stays off,
+ * with its settings.  On when on: 0.
  */
 int disk_power_on(struct disk *d, uint64_t now, char *err, size_t errlen);
 
@@ -435,16 +467,36 @@ int disk_set(struct disk *d, const char *name, const char *value, uint64_t now,
 int disk_settle(struct disk *d, uint64_t now, char *err, size_t errlen);
 
 /*
- * The power is cut: what was written and not flushed is lost.  No request is
- * under way.  0, or -ENOMEM: some of it is still there.
- */
-int disk_power_cut(struct disk *d, struct cpu *cpu);
-
-/*
  * The power is to go off, or the daemon to end: what mbps holds back goes at
  * once.  Any thread.
  */
 void disk_hurry(struct disk *d, uint64_t now);
+
+/* ---------------------------------------------------------------- power.c */
+
+/*
+ * The power is about to go off: nothing may be set any more, and what mbps
+ * holds back goes at once.  Whoever uses the disk is to end.
+ */
+void disk_power_down(struct disk *d, uint64_t now);
+/*
+ * Power off, when nobody uses it (nothing comes; what is in flight may still
+ * end).  0: it is off.  -EINPROGRESS: call again, in a moment.  -EBUSY: a
+ * change is under way, which has to settle first.  Data, bad blocks and
+ * settings stay until disk_free(), as in null_blk (1.1), but not what a cache
+ * held that was not flushed.  The thread that sets.
+ */
+int disk_power_off(struct disk *d);
+/* The same, at once: no cpu runs, or none has seen its queue yet. */
+void disk_power_cut(struct disk *d);
+/*
+ * A step of disk_power_on(): d->store, if it is to have one.  The data of
+ * before is in it, by the byte, as far as the size reaches; what lies beyond
+ * comes back with a larger size.
+ */
+int disk_attach_store(struct disk *d, char *err, size_t errlen);
+/* Its data, for store_free(), which may take long; or NULL.  It is off. */
+struct store *disk_take_store(struct disk *d);
 
 /* What its attributes read as: in force while on, as set while off. */
 static inline const struct disk_conf *

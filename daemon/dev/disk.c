@@ -17,6 +17,7 @@
 #define MIN_NR_REQUESTS 4u   /* BLKDEV_MIN_RQ */
 #define BIO_NR_REQUESTS 128u /* what sysfs shows where there are no tags */
 #define PAGE_SECTORS    (PAGE_SIZE >> SECTOR_SHIFT)
+#define MAX_POLL_QUEUES 1u /* the module parameter, at its default */
 
 static uint32_t
 min(uint32_t a, uint32_t b)
@@ -72,6 +73,9 @@ check_driver(struct disk_conf *c, unsigned nr_cpus, char *err, size_t errlen)
 	c->mbps = min(c->mbps, THROTTLE_MAX_MBPS);
 	c->submit_queues =
 	    min(max(c->submit_queues, 1), min(nr_cpus, BLK_MAX_HW_QUEUES));
+	if (c->use_per_node_hctx)
+		c->submit_queues = 1; /* the machine that we play is one node */
+	c->poll_queues = min(c->poll_queues, MAX_POLL_QUEUES);
 	if (c->memory_backed)
 		c->blocking = true;
 	else
@@ -275,6 +279,7 @@ fill_queue(const struct disk_conf *set, const struct disk_conf *c,
 				 ? c->kernel->multipage
 				 : c->multipage_bvec != 0,
 		.bio_based = c->queue_mode == NULL_Q_BIO,
+		.shared_tags = c->shared_tag_bitmap,
 		.blocking = c->blocking,
 		.iostats = c->iostats,
 	};
@@ -326,6 +331,8 @@ take_over(struct disk *d)
 	d->set = d->change->set;
 	d->conf = d->change->conf;
 	d->conf.power = true;
+	if (d->store != NULL)
+		store_limit(d->store, d->conf.memory_limit);
 }
 
 /* What is in force elsewhere than in the queue: workers look at it there. */
@@ -336,14 +343,6 @@ apply(struct disk *d, uint64_t now)
 	badblocks_mode(d->conf.badblocks, d->conf.badblocks_once,
 	    d->conf.badblocks_partial_io);
 	cache_resize(&d->cache, d->conf.cache_size);
-}
-
-int
-disk_power_cut(struct disk *d, struct cpu *cpu)
-{
-	if (d->store == NULL)
-		return 0;
-	return cache_cut(&d->cache, d->store, d->pool, cpu);
 }
 
 void
@@ -385,6 +384,26 @@ set_at_once(struct disk *d, const struct attr *a, const char *name,
 	return 0;
 }
 
+/* nullb_update_nr_hw_queues(): while on, they are refused, and not clamped. */
+static int
+check_queues(
+    const struct disk_conf *set, unsigned nr_cpus, char *err, size_t errlen)
+{
+	unsigned most = min(nr_cpus, BLK_MAX_HW_QUEUES);
+
+	if (set->submit_queues == 0 || set->submit_queues > most)
+		return refuse(err, errlen, -EINVAL,
+		    "submit_queues: %" PRIu32
+		    ": allowed while it is on: 1 to %u, the workers",
+		    set->submit_queues, most);
+	if (set->poll_queues > MAX_POLL_QUEUES)
+		return refuse(err, errlen, -EINVAL,
+		    "poll_queues: %" PRIu32
+		    ": allowed while it is on: at most %u",
+		    set->poll_queues, MAX_POLL_QUEUES);
+	return 0;
+}
+
 int
 disk_set(struct disk *d, const char *name, const char *value, uint64_t now,
     char *err, size_t errlen)
@@ -396,6 +415,9 @@ disk_set(struct disk *d, const char *name, const char *value, uint64_t now,
 	if (d->queue == NULL)
 		return attr_set(
 		    disk_attrs, &d->set, name, value, false, err, errlen);
+	if (d->powering_down)
+		return refuse(
+		    err, errlen, -EBUSY, "%s: the power is going off", name);
 	if (a != NULL && a->at_once)
 		return set_at_once(d, a, name, value, now, err, errlen);
 	if (d->change != NULL)
@@ -406,6 +428,8 @@ disk_set(struct disk *d, const char *name, const char *value, uint64_t now,
 		return refuse(err, errlen, -ENOMEM, "%s: no memory", name);
 	c->set = d->set;
 	ret = attr_set(disk_attrs, &c->set, name, value, true, err, errlen);
+	if (ret == 0)
+		ret = check_queues(&c->set, d->machine->nr_cpus, err, errlen);
 	/* elevator_switch(): a scheduler begins with the requests it likes */
 	if (ret == 0 && c->set.scheduler != d->set.scheduler)
 		c->set.nr_requests = 0;
@@ -423,6 +447,27 @@ disk_set(struct disk *d, const char *name, const char *value, uint64_t now,
 	return -EINPROGRESS;
 }
 
+/*
+ * The queue is frozen: make the change.  -EINPROGRESS: cpus have something of
+ * hardware queues that are about to go.
+ */
+static int
+change_queue(struct disk *d)
+{
+	const struct queue_conf *to = &d->change->queue;
+	struct queue *q = d->queue;
+	int ret = 0;
+
+	if (to->nr_hw_queues != q->conf.nr_hw_queues) {
+		if (!queue_leaving(q))
+			queue_leave(q);
+		if (!queue_left(q))
+			return -EINPROGRESS;
+		ret = queue_resize(q, to->nr_hw_queues);
+	}
+	return ret == 0 ? queue_update(q, to) : ret;
+}
+
 int
 disk_settle(struct disk *d, uint64_t now, char *err, size_t errlen)
 {
@@ -431,7 +476,9 @@ disk_settle(struct disk *d, uint64_t now, char *err, size_t errlen)
 
 	assert(c != NULL);
 	if (queue_frozen(d->queue)) {
-		ret = queue_update(d->queue, &c->queue);
+		ret = change_queue(d);
+		if (ret == -EINPROGRESS)
+			return ret;
 		if (ret == 0) {
 			take_over(d);
 			apply(d, now);
@@ -481,10 +528,9 @@ disk_free(struct disk *d)
 		return;
 	free(d->change);
 	queue_free(d->queue);
-	cache_flush(&d->cache, d->pool, &d->machine->cpu[0]);
-	if (d->store != NULL)
-		store_free(d->store, &d->machine->cpu[0]);
+	cache_flush(&d->cache, d->pool, NULL);
 	cache_fini(&d->cache);
+	store_free(d->kept, NULL);
 	attr_fini(disk_attrs, &d->set);
 	throttle_fini(&d->throttle);
 	free(d);
@@ -502,25 +548,20 @@ disk_power_on(struct disk *d, uint64_t now, char *err, size_t errlen)
 	    &d->set, d->machine->nr_cpus, &d->conf, &queue, err, errlen);
 	if (ret != 0)
 		return ret;
-	if (d->conf.memory_backed && d->conf.size > 0) {
-		d->store = store_new(d->pool, d->conf.size, d->conf.blocksize,
-		    d->conf.memory_limit);
-		if (d->store == NULL)
-			return refuse(err, errlen, -ENOMEM,
-			    "size: no memory for the store");
-	}
+	ret = disk_attach_store(d, err, errlen);
+	if (ret != 0)
+		return ret;
 	ret = queue_new(&d->queue, d->machine,
 	    d->store != NULL ? &disk_store_queue_ops : &disk_queue_ops, d,
 	    &queue);
 	if (ret != 0) {
-		if (d->store != NULL)
-			store_free(d->store, &d->machine->cpu[0]);
 		d->store = NULL;
 		d->queue = NULL;
 		return refuse(err, errlen, ret,
 		    "hw_queue_depth: %" PRIu32 ": no memory for its requests",
 		    d->conf.hw_queue_depth);
 	}
+	d->set.power = true;
 	d->conf.power = true;
 	d->on_ns = now;
 	apply(d, now);

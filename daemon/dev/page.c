@@ -557,6 +557,31 @@ page_return(
 			hand_put(p, &p->hand[cpu->id], page[nr]);
 }
 
+/* For who is no cpu, and has no hand. */
+static void *
+slabs_take(struct page_pool *p)
+{
+	struct slab *slab;
+	void *page = NULL;
+
+	pthread_mutex_lock(&p->lock);
+	slab = TAILQ_FIRST(&p->partial);
+	if (slab == NULL)
+		slab = slab_new(p);
+	if (slab != NULL)
+		slab_take(p, slab, &page, 1);
+	pthread_mutex_unlock(&p->lock);
+	return page;
+}
+
+static void
+slabs_put(struct page_pool *p, void *page)
+{
+	pthread_mutex_lock(&p->lock);
+	slab_put(p, page);
+	pthread_mutex_unlock(&p->lock);
+}
+
 void *
 page_alloc(struct page_pool *p, struct cpu *cpu, unsigned flags)
 {
@@ -565,7 +590,7 @@ page_alloc(struct page_pool *p, struct cpu *cpu, unsigned flags)
 
 	if (!page_charge(p, flags))
 		return NULL;
-	page = hand_take(p, &p->hand[cpu->id]);
+	page = cpu != NULL ? hand_take(p, &p->hand[cpu->id]) : slabs_take(p);
 	if (page == NULL) {
 		page_uncharge(p);
 		return NULL;
@@ -581,7 +606,10 @@ void
 page_free(struct page_pool *p, struct cpu *cpu, void *page)
 {
 	page_uncharge(p);
-	hand_put(p, &p->hand[cpu->id], page);
+	if (cpu != NULL)
+		hand_put(p, &p->hand[cpu->id], page);
+	else
+		slabs_put(p, page);
 }
 
 void

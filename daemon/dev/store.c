@@ -162,10 +162,14 @@ give_page(struct store *s, struct cpu *cpu, void *page, void *lent)
 		page_free(s->pool, cpu, page);
 }
 
-/* It was unlinked, and counts no more. */
+/* It was unlinked, and counts no more.  Without a cpu nobody looks at it. */
 static void
 drop_page(struct page_pool *pool, struct cpu *cpu, void *page)
 {
+	if (cpu == NULL) {
+		page_free(pool, NULL, page);
+		return;
+	}
 	page_uncharge(pool);
 	page_retire(pool, cpu, &page, 1);
 }
@@ -1165,7 +1169,7 @@ store_new(
 		return NULL;
 	s->pool = pool;
 	s->size = size;
-	s->max_pages = limit != 0 ? (int64_t)(limit / PAGE_SIZE) : INT64_MAX;
+	store_limit(s, limit);
 	s->blocksize = blocksize;
 	for (; last != 0; last >>= NODE_SHIFT)
 		s->height++;
@@ -1196,6 +1200,63 @@ store_free(struct store *s, struct cpu *cpu)
 		return;
 	free_tree(s, cpu, s->root, s->height);
 	free(s);
+}
+
+/* Every block that holds data counts as a whole. */
+static void
+make_blocks_valid(struct store *s, void *child, unsigned level)
+{
+	struct node *node = child;
+	uint32_t meta, more = 0;
+	unsigned offset;
+
+	if (child == NULL)
+		return;
+	if (level > 0) {
+		for (unsigned i = 0; i < NODE_LINKS; i++)
+			make_blocks_valid(s, node->link[i], level - 1);
+		return;
+	}
+	meta = atomic_load(page_meta(child));
+	for (offset = 0; offset < PAGE_SIZE; offset += s->blocksize) {
+		uint32_t block = blocks_touched(s, offset, s->blocksize);
+
+		if (meta & block)
+			more |= block & ~meta;
+	}
+	count_valid(s, more, 0);
+	atomic_store(page_meta(child), meta | more);
+}
+
+int
+store_resize(struct store *s, uint64_t size, uint32_t blocksize)
+{
+	uint64_t pages = ((size - 1) >> PAGE_SHIFT) >> s->height * NODE_SHIFT;
+	bool larger = blocksize > s->blocksize;
+	void *node;
+
+	for (; pages != 0; pages >>= NODE_SHIFT) {
+		if (s->root != NULL) {
+			node = take_page(s, NULL, PAGE_ZEROED, NULL);
+			if (node == NULL)
+				return -ENOSPC;
+			atomic_init(node_link(node, 0, 0), s->root);
+			atomic_init(page_meta(node), 1);
+			s->root = node;
+		}
+		s->height++;
+	}
+	s->size = size;
+	s->blocksize = blocksize;
+	if (larger)
+		make_blocks_valid(s, s->root, s->height);
+	return 0;
+}
+
+void
+store_limit(struct store *s, uint64_t limit)
+{
+	s->max_pages = limit != 0 ? (int64_t)(limit / PAGE_SIZE) : INT64_MAX;
 }
 
 uint64_t

@@ -162,7 +162,8 @@ get(uint64_t sector)
 static void
 cut(void)
 {
-	assert_int_equal(disk_power_cut(disk, &machine->cpu[1]), 0);
+	assert_int_equal(
+	    cache_cut(&disk->cache, disk->store, pool, &machine->cpu[1]), 0);
 	assert_int_equal(cache_used(&disk->cache), 0);
 }
 

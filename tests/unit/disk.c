@@ -413,7 +413,11 @@ changes_what_is_live_while_it_is_on(void **state)
 	assert_int_equal(d->queue->limits.max_sectors, 128);
 	assert_int_equal(change(d, "plug", "call"), 0);
 	assert_int_equal(d->queue->conf.plug_mode, PLUG_CALL);
-	assert_int_equal(change(d, "irqmode", "0"), -EBUSY);
+	assert_int_equal(change(d, "irqmode", "3"), 0);
+	assert_string_equal(get(d, "irqmode"), "2");
+	assert_int_equal(change(d, "completion_nsec", "77"), 0);
+	assert_int_equal(d->conf.completion_nsec, 77);
+	assert_int_equal(change(d, "hw_queue_depth", "8"), -EBUSY);
 	assert_int_equal(change(d, "scheduler", "bfq"), -EINVAL);
 	assert_int_equal(change(d, "nope", "0"), -ENOENT);
 	assert_string_equal(d->conf.description, "stays");

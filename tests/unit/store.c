@@ -1576,6 +1576,125 @@ a_read_tells_a_hole_from_data(void **state)
 	bench_free(&b);
 }
 
+static void
+is_of_another_size_and_keeps_what_fits(void **state)
+{
+	static const uint64_t sizes[] = { 4096, 1 << 20, 3ull << 30, 1ull << 40,
+		STORE_MAX_SIZE, 512, 1ull << 40, 8192 };
+	struct bench b = bench_new(1 << 20, 512, 0);
+	uint64_t len;
+
+	(void)state;
+	store_write(b.s, b.cpu, 0, "first", 5);
+	store_write(b.s, b.cpu, 4096, "second", 6);
+	store_write(b.s, b.cpu, (1 << 20) - 4, "last", 4);
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		assert_int_equal(store_resize(b.s, sizes[i], 512), 0);
+		assert_bytes(&b, 0, "first", 5);
+		if (sizes[i] >= 8192)
+			assert_bytes(&b, 4096, "second", 6);
+		if (sizes[i] <= 1 << 20)
+			continue;
+		assert_bytes(&b, (1 << 20) - 4, "last", 4);
+		assert_extent(&b, 1 << 20, sizes[i] - (1 << 20), false,
+		    sizes[i] - (1 << 20));
+		len = sizes[i] - 512;
+		assert_int_equal(store_write(b.s, b.cpu, len, "x", 1), 0);
+		assert_bytes(&b, len, "x", 1);
+		assert_int_equal(store_discard(b.s, b.cpu, len, 512), 0);
+	}
+	bench_free(&b);
+}
+
+static void
+grows_while_it_holds_nothing(void **state)
+{
+	struct bench b = bench_new(4096, 512, 0);
+
+	(void)state;
+	assert_int_equal(store_resize(b.s, 1ull << 40, 4096), 0);
+	assert_int_equal(store_memory(b.s), 0);
+	store_write(b.s, b.cpu, (1ull << 40) - 2, "z", 1);
+	assert_bytes(&b, (1ull << 40) - 2, "z", 1);
+	bench_free(&b);
+}
+
+static void
+cannot_grow_without_memory_and_is_as_it_was(void **state)
+{
+	struct bench b = bench_new(4096, 512, 4096);
+
+	(void)state;
+	store_write(b.s, b.cpu, 0, "data", 4);
+	assert_int_equal(store_resize(b.s, 1 << 30, 512), -ENOSPC);
+	assert_bytes(&b, 0, "data", 4);
+	store_limit(b.s, 0);
+	assert_int_equal(store_resize(b.s, 1 << 30, 512), 0);
+	assert_bytes(&b, 0, "data", 4);
+	bench_free(&b);
+}
+
+static void
+larger_blocks_are_full_with_any_data_in_them(void **state)
+{
+	struct bench b = bench_new(1 << 20, 512, 0);
+
+	(void)state;
+	store_write(b.s, b.cpu, 512, "x", 1);
+	store_write(b.s, b.cpu, 8192 + 4095, "y", 1);
+	assert_int_equal(store_blocks(b.s), 2);
+	assert_int_equal(store_resize(b.s, 1 << 20, 2048), 0);
+	assert_int_equal(store_blocks(b.s), 2);
+	assert_extent(&b, 0, 1 << 20, true, 2048);
+	assert_extent(&b, 2048, 65536, false, 8192);
+	assert_extent(&b, 8192 + 2048, 65536, true, 2048);
+	assert_int_equal(store_resize(b.s, 1 << 20, 512), 0);
+	assert_int_equal(store_blocks(b.s), 8);
+	assert_int_equal(store_discard(b.s, b.cpu, 0, 1024), 0);
+	assert_extent(&b, 0, 1 << 20, false, 1024);
+	assert_extent(&b, 1024, 65536, true, 1024);
+	bench_free(&b);
+}
+
+static void
+changes_its_limit(void **state)
+{
+	struct bench b = bench_new(1 << 20, 512, 0);
+	char page[PAGE_SIZE] = "x";
+
+	(void)state;
+	assert_int_equal(store_write(b.s, b.cpu, 0, page, PAGE_SIZE), 0);
+	store_limit(b.s, 4096);
+	assert_int_equal(
+	    store_write(b.s, b.cpu, 8192, page, PAGE_SIZE), -ENOSPC);
+	store_limit(b.s, 1 << 20);
+	assert_int_equal(store_write(b.s, b.cpu, 8192, page, PAGE_SIZE), 0);
+	bench_free(&b);
+}
+
+static void
+is_freed_by_who_is_no_cpu(void **state)
+{
+	struct machine *m = host_new(1);
+	struct page_pool *p = page_pool_new(m, 0);
+	struct store *s = store_new(p, 64 << 20, 512, 0);
+	char page[PAGE_SIZE] = "x";
+
+	(void)state;
+	turn(m->cpu);
+	for (unsigned i = 0; i < 4000; i++)
+		store_write(s, m->cpu, i * PAGE_SIZE, page, PAGE_SIZE);
+	store_free(s, NULL);
+	assert_int_equal(page_pool_used(p), 0);
+	s = store_new(p, 64 << 20, 512, 0);
+	for (unsigned i = 0; i < 4000; i++)
+		store_write(s, m->cpu, i * PAGE_SIZE, page, PAGE_SIZE);
+	store_free(s, m->cpu);
+	rest(p, m->cpu);
+	page_pool_free(p);
+	machine_free(m);
+}
+
 int
 main(void)
 {
@@ -1620,6 +1739,12 @@ main(void)
 		cmocka_unit_test(many_cpus_write_parts_of_the_same_pages),
 		cmocka_unit_test(pages_that_are_replaced_do_not_fill_a_pool),
 		cmocka_unit_test(branches_come_and_go_under_many_cpus),
+		cmocka_unit_test(is_of_another_size_and_keeps_what_fits),
+		cmocka_unit_test(grows_while_it_holds_nothing),
+		cmocka_unit_test(cannot_grow_without_memory_and_is_as_it_was),
+		cmocka_unit_test(larger_blocks_are_full_with_any_data_in_them),
+		cmocka_unit_test(changes_its_limit),
+		cmocka_unit_test(is_freed_by_who_is_no_cpu),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The power of a disk goes on and off: what of it stays (the data, bad blocks,
+ * its settings) and how its queue goes while cpus run.
+ */
+#include "dev/dev.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+/* The data of before is there again, as far as the size covers it. */
+static int
+reuse_store(struct disk *d, char *err, size_t errlen)
+{
+	const struct disk_conf *c = &d->conf;
+	int ret = store_resize(d->kept, c->size, c->blocksize);
+
+	if (ret != 0)
+		return refuse(err, errlen, -ENOMEM,
+		    "size: no memory for what leads to the data");
+	store_limit(d->kept, c->memory_limit);
+	return 0;
+}
+
+int
+disk_attach_store(struct disk *d, char *err, size_t errlen)
+{
+	const struct disk_conf *c = &d->conf;
+	int ret = 0;
+
+	assert(d->store == NULL);
+	if (!c->memory_backed || c->size == 0)
+		return 0;
+	if (d->kept != NULL)
+		ret = reuse_store(d, err, errlen);
+	else
+		d->kept =
+		    store_new(d->pool, c->size, c->blocksize, c->memory_limit);
+	if (d->kept == NULL)
+		return refuse(
+		    err, errlen, -ENOMEM, "size: no memory for the store");
+	if (ret == 0)
+		d->store = d->kept;
+	return ret;
+}
+
+void
+disk_power_down(struct disk *d, uint64_t now)
+{
+	d->powering_down = true;
+	disk_hurry(d, now);
+}
+
+int
+disk_power_off(struct disk *d)
+{
+	if (d->queue == NULL)
+		return 0;
+	if (d->change != NULL)
+		return -EBUSY;
+	d->powering_down = true;
+	if (!queue_freezing(d->queue))
+		queue_freeze(d->queue);
+	if (!queue_frozen(d->queue))
+		return -EINPROGRESS;
+	if (!queue_leaving(d->queue))
+		queue_leave(d->queue);
+	if (!queue_left(d->queue))
+		return -EINPROGRESS;
+	disk_power_cut(d);
+	return 0;
+}
+
+void
+disk_power_cut(struct disk *d)
+{
+	queue_free(d->queue);
+	d->queue = NULL;
+	/* without memory to lose it what was not flushed is still there */
+	if (d->store != NULL)
+		(void)cache_cut(&d->cache, d->store, d->pool, NULL);
+	d->store = NULL;
+	d->set.power = false;
+	d->powering_down = false;
+}
+
+struct store *
+disk_take_store(struct disk *d)
+{
+	struct store *s = d->kept;
+
+	assert(d->queue == NULL);
+	d->kept = NULL;
+	return s;
+}
