@@ -62,6 +62,7 @@ client_moves(struct conn *c, struct loop *to)
 {
 	c->home = to;
 	c->export = nbd_session_export(c->session);
+	export_hold(c->export);
 	c->features = nbd_features(c->session);
 }
 
@@ -70,6 +71,12 @@ client_publish(struct conn *c)
 {
 	atomic_store_explicit(
 	    &c->nr_requests, nbd_requests(c->session), memory_order_relaxed);
+}
+
+static bool
+is_closing(const struct conn *c)
+{
+	return atomic_load(&c->kicked) || atomic_load(&c->end) != CONN_STAYS;
 }
 
 static void
@@ -85,9 +92,9 @@ describe(const struct conn *c, struct client *out)
 		.uid = c->uid,
 		.export = chosen ? c->export->name : NULL,
 		.loop = chosen ? (int)(c->home - d->worker) : CLIENT_NOBODY,
-		.phase = atomic_load(&c->kicked) ? "closing"
-			 : chosen                ? "transmission"
-						 : "handshake",
+		.phase = is_closing(c) ? "closing"
+			 : chosen      ? "transmission"
+				       : "handshake",
 		.nr_requests =
 		    atomic_load_explicit(&c->nr_requests, memory_order_relaxed),
 		.since_ns = c->since_ns,
@@ -134,4 +141,19 @@ client_kick(struct daemon *d, uint64_t id)
 	log_info("conn %u: kicked", (unsigned)id);
 	loop_tell(home, LOOP_KICK);
 	return 0;
+}
+
+void
+client_end(struct daemon *d, const struct disk *disk, enum conn_end how)
+{
+	struct conn *c;
+
+	pthread_mutex_lock(&d->clients_lock);
+	TAILQ_FOREACH(c, &d->clients, client) {
+		if (c->export == NULL || c->export->driver != disk)
+			continue;
+		atomic_store(&c->end, how);
+		loop_tell(c->home, LOOP_END);
+	}
+	pthread_mutex_unlock(&d->clients_lock);
 }

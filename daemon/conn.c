@@ -223,7 +223,6 @@ conn_free(struct conn *c)
 	struct daemon *d = l->daemon;
 
 	log_debug("conn %u: closed", c->id);
-	client_remove(c);
 	unmark_all(c);
 	stop_watchers(c);
 	TAILQ_REMOVE(&l->conns, c, link);
@@ -231,8 +230,11 @@ conn_free(struct conn *c)
 	if (c->tls != NULL && !c->broken)
 		tlsconn_bye(c->tls);
 	tlsconn_free(c->tls);
-	close(c->fd);
 	nbd_session_free(c->session);
+	client_remove(c);
+	close(c->fd);
+	if (c->export != NULL)
+		export_put(c->export); /* the device may go now */
 	free(c);
 	daemon_conn_closed(d);
 }
@@ -540,4 +542,20 @@ conn_kick(struct conn *c, uint64_t now)
 	if (!atomic_load(&c->kicked) || c->broken)
 		return;
 	conn_abort(c, now);
+}
+
+void
+conn_end(struct conn *c, uint64_t now)
+{
+	unsigned how = atomic_load(&c->end);
+
+	if (how == CONN_STAYS || c->broken)
+		return;
+	if (how == CONN_ABORTS) {
+		conn_abort(c, now);
+		return;
+	}
+	conn_shutdown(c);
+	if (how == CONN_EXPIRES)
+		conn_expire(c, now);
 }

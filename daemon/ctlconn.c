@@ -24,7 +24,8 @@ struct ctlconn {
 	struct tracer *tracer; /* its records are sent; NULL: none */
 	size_t nr_in;
 	bool ended; /* it sends nothing more; close after the answers */
-	struct disk *settles; /* what its request waits for, or NULL */
+	struct disk *settles; /* what its request waits for, or NULL: */
+	bool departs;         /* not a change, but that it is off */
 	char *out;            /* answers not sent */
 	size_t nr_out, sent;
 	char in[CTL_MAX_LINE];
@@ -171,18 +172,20 @@ ctlconn_settle(void *from, struct disk *disk)
 	daemon_settle(c->daemon);
 }
 
-void
-ctlconn_settled(
-    struct daemon *d, const struct disk *disk, int error, const char *text)
+/* Those that wait for this are answered. */
+static void
+answer_waiting(struct daemon *d, const struct disk *disk, bool departs,
+    int error, const char *text)
 {
 	struct ctlconn *c, *next;
 	char *line;
 
 	for (c = TAILQ_FIRST(&d->ctlconns); c != NULL; c = next) {
 		next = TAILQ_NEXT(c, link);
-		if (c->settles != disk)
+		if (c->settles != disk || c->departs != departs)
 			continue;
 		c->settles = NULL;
+		c->departs = false;
 		line = ctl_settled(disk, error, text);
 		if (line == NULL || !answer(c, line, strlen(line)))
 			ctlconn_free(c);
@@ -190,6 +193,67 @@ ctlconn_settled(
 			go_on(c);
 		free(line);
 	}
+}
+
+void
+ctlconn_settled(
+    struct daemon *d, const struct disk *disk, int error, const char *text)
+{
+	answer_waiting(d, disk, false, error, text);
+}
+
+void
+ctlconn_departed(struct daemon *d, const struct disk *disk)
+{
+	answer_waiting(d, disk, true, 0, NULL);
+}
+
+/* ---- devices that come and go */
+
+int
+ctlconn_create(void *from, const struct device *dev, char *err, size_t errlen)
+{
+	struct ctlconn *c = from;
+	int ret = device_introduce(c->daemon, dev, err, errlen);
+
+	if (ret == 0)
+		systemd_ready(c->daemon);
+	return ret;
+}
+
+static int
+depart(struct ctlconn *c, struct disk *disk, bool remove)
+{
+	int ret = power_off(c->daemon, disk, remove);
+
+	if (ret != -EINPROGRESS)
+		return ret;
+	c->settles = disk;
+	c->departs = true;
+	return ret;
+}
+
+int
+ctlconn_power(void *from, struct disk *disk, bool on, char *err, size_t errlen)
+{
+	struct ctlconn *c = from;
+	int ret;
+
+	if (on) {
+		ret = device_power_on(c->daemon, disk, err, errlen);
+		systemd_ready(c->daemon);
+		return ret;
+	}
+	ret = depart(c, disk, false);
+	if (ret != 0 && ret != -EINPROGRESS)
+		refuse(err, errlen, ret, "power: %s", strerror(-ret));
+	return ret;
+}
+
+int
+ctlconn_remove(void *from, struct disk *disk)
+{
+	return depart(from, disk, true);
 }
 
 /* ---- clients */
@@ -249,6 +313,16 @@ stream_end(struct ctlconn *c)
 	tracer_free(c->tracer);
 	c->tracer = NULL;
 	go_on(c); /* the client has ended: closes, now or when all is sent */
+}
+
+void
+ctlconn_end_trace(struct ctlconn *c, bool hang_up)
+{
+	c->ended = true;
+	if (hang_up)
+		ctlconn_free(c);
+	else
+		ctlconn_stream(c);
 }
 
 void

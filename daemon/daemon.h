@@ -6,6 +6,7 @@
  *	shutdown.c the end
  *	reload.c   configuration files, read again
  *	device.c   from a configured device to a disk that is served
+ *	power.c    devices that go: their clients, their queue, their data
  *	export.c   what NBD sees of the disks, and under which names
  *	loop.c     a thread that plays a CPU: turn() runs the whole pipeline
  *	listen.c   sockets that accept
@@ -65,6 +66,7 @@ struct conn;
 struct daemon;
 struct loop;
 struct tracer;
+TAILQ_HEAD(departure_list, departure);
 TAILQ_HEAD(conn_list, conn);
 TAILQ_HEAD(ctlconn_list, ctlconn);
 TAILQ_HEAD(tracer_list, tracer);
@@ -87,8 +89,9 @@ enum loop_order {
 	LOOP_STOP = 8,     /* leave loop_run() */
 	LOOP_RETRY = 16,   /* a queue is being frozen: close plugs */
 	LOOP_KICK = 32,    /* hang up on those that are to be kicked */
+	LOOP_END = 64,     /* end those whose device goes */
 	/* done in one turn; the others hold */
-	LOOP_ONCE = LOOP_TAKE | LOOP_RETRY | LOOP_KICK,
+	LOOP_ONCE = LOOP_TAKE | LOOP_RETRY | LOOP_KICK | LOOP_END,
 };
 
 /* A thread with a libev loop.  The main loop is one without a cpu. */
@@ -176,6 +179,14 @@ enum conn_on {
 	CONN_DIRTY = 4
 };
 
+/* What is to become of a connection whose device goes: ever more. */
+enum conn_end {
+	CONN_STAYS,
+	CONN_ENDS,    /* as at SIGTERM, */
+	CONN_EXPIRES, /* when its grace is over, */
+	CONN_ABORTS   /* and whatever it does */
+};
+
 struct conn {
 	struct loop *loop;
 	struct nbd_session *session;
@@ -194,14 +205,15 @@ struct conn {
 	TAILQ_ENTRY(conn) readable, stalled, dirty;
 
 	/* For client.c; but for the atomics the main loop's own. */
-	TAILQ_ENTRY(conn) client; /* in daemon->clients */
-	struct loop *home;        /* whose it is, or is about to be */
-	const struct nbd_export *export;
-	unsigned features; /* enum nbd_feature */
+	TAILQ_ENTRY(conn) client;        /* in daemon->clients */
+	struct loop *home;               /* whose it is, or is about to be */
+	const struct nbd_export *export; /* held; NULL in the handshake */
+	unsigned features;               /* enum nbd_feature */
 	uint64_t since_ns;
 	int64_t pid, uid;
 	_Atomic unsigned nr_requests; /* after its last turn */
 	atomic_bool kicked;           /* its loop is to hang up */
+	_Atomic unsigned end;         /* enum conn_end: the same */
 };
 
 /* Take over an accepted socket.  On failure it is closed. */
@@ -229,6 +241,8 @@ void conn_expire(struct conn *c, uint64_t now);
 void conn_abort(struct conn *c, uint64_t now);
 /* The same, if it is to be kicked; and the client sees it at once. */
 void conn_kick(struct conn *c, uint64_t now);
+/* What c->end says. */
+void conn_end(struct conn *c, uint64_t now);
 
 /* -------------------------------------------------------------- client.c */
 
@@ -243,6 +257,8 @@ void client_publish(struct conn *c);
 int client_list(struct daemon *d, struct client **out);
 /* 0 or -ENOENT.  Main loop. */
 int client_kick(struct daemon *d, uint64_t id);
+/* All that are attached to a disk.  Main loop. */
+void client_end(struct daemon *d, const struct disk *disk, enum conn_end how);
 
 /* -------------------------------------------------------------- listen.c */
 
@@ -299,9 +315,18 @@ void ctlconn_settle(void *from, struct disk *disk);
 int ctlconn_clients(void *from, struct client **out);
 int ctlconn_kick(void *from, uint64_t id);
 int ctlconn_places(void *from, const struct disk *disk, struct place **out);
+int
+ctlconn_create(void *from, const struct device *dev, char *err, size_t errlen);
+int
+ctlconn_power(void *from, struct disk *disk, bool on, char *err, size_t errlen);
+int ctlconn_remove(void *from, struct disk *disk);
 /* The change of a disk has settled: who asked for it is answered. */
 void ctlconn_settled(
     struct daemon *d, const struct disk *disk, int error, const char *text);
+/* It is off, and perhaps gone: the same. */
+void ctlconn_departed(struct daemon *d, const struct disk *disk);
+/* The disk that it is traced goes off: no more comes; or hang up on it. */
+void ctlconn_end_trace(struct ctlconn *c, bool hang_up);
 /* For its tracer: bytes that it takes now; take some: 0 or -ENOMEM; */
 size_t ctlconn_room(const struct ctlconn *c);
 int ctlconn_put(struct ctlconn *c, const char *data, size_t len);
@@ -326,12 +351,18 @@ int tracer_drain(struct tracer *t);
  */
 int tracer_end(struct tracer *t);
 void tracer_free(struct tracer *t); /* NULL is fine */
+/*
+ * A disk goes off: end those of it.  False: one still has events for a client
+ * (which is hung up on, with `hang_up`); call again.
+ */
+bool tracer_end_disk(struct daemon *d, const struct disk *disk, bool hang_up);
 /* End and free those to files. */
 void tracer_end_files(struct daemon *d);
 
 /* -------------------------------------------------------------- export.c */
 
 struct export_name;
+STAILQ_HEAD(export_list, export_name);
 
 /* Set d->host. */
 void export_init(struct daemon *d);
@@ -341,6 +372,17 @@ void export_fini(struct daemon *d);
  * 0 or -ENOMEM.
  */
 int export_add(struct daemon *d, struct disk *disk);
+/*
+ * Serve it no more: nobody attaches from now on.  Its names are put on a list,
+ * for export_forget() once they are not used any more.
+ */
+void export_withdraw(
+    struct daemon *d, const struct disk *disk, struct export_list *out);
+bool export_is_used(const struct export_list *list);
+void export_forget(struct daemon *d, struct export_list *list);
+/* A connection is attached to it, on the main loop; is no more, on any. */
+void export_hold(const struct nbd_export *e);
+void export_put(const struct nbd_export *e);
 /* A change of a disk has settled: what is offered in handshakes changes. */
 void export_offer_trim(struct daemon *d, const struct disk *disk);
 /* What a client gets who names none; NULL: nothing. */
@@ -353,8 +395,30 @@ const struct nbd_export *export_default(const struct daemon *d);
  */
 int device_add(
     struct daemon *d, const struct device *dev, char *err, size_t errlen);
+/* The same of a daemon that runs: it is traced, and announced in the log, too.
+ */
+int device_introduce(
+    struct daemon *d, const struct device *dev, char *err, size_t errlen);
+/* The power of one comes on, likewise. */
+int
+device_power_on(struct daemon *d, struct disk *disk, char *err, size_t errlen);
+/* One that is off, and its data freed, is forgotten: it is no device any more.
+ */
+void device_remove(struct daemon *d, struct disk *disk);
 /* Trace it, if its attribute says so.  The same. */
 int device_trace(struct daemon *d, struct disk *disk, char *err, size_t errlen);
+
+/* --------------------------------------------------------------- power.c */
+
+/* It is on, and served.  0, or -errno with a sentence. */
+int power_on(struct daemon *d, struct disk *disk, char *err, size_t errlen);
+/*
+ * It goes off, and with `remove` is a device no more.  0: it was off already.
+ * -EINPROGRESS: when it has happened, ctlconn_departed() is called.  -ENOMEM.
+ */
+int power_off(struct daemon *d, struct disk *disk, bool remove);
+/* The daemon ends, and no worker runs any more. */
+void power_fini(struct daemon *d);
 
 /* -------------------------------------------------------------- reload.c */
 
@@ -492,6 +556,8 @@ struct daemon {
 	ev_async conn_closed;
 	ev_timer grace, too_late; /* of a shutdown */
 	ev_timer settle;          /* while a disk's change is under way */
+	struct departure_list departures; /* of disks that go off */
+	ev_timer depart;                  /* while there are any */
 	bool has_pidfile;
 	ev_child command;       /* --run */
 	bool command_has_group; /* a process group of its own */

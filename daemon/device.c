@@ -6,6 +6,9 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
 
 /* Room for one more among the disks, which the control language looks at. */
 static int
@@ -21,18 +24,19 @@ make_room(struct daemon *d)
 	return 0;
 }
 
-static int
-power_on(
-    struct daemon *d, struct disk *disk, bool power, char *err, size_t errlen)
+/* As null_blk numbers its disks: the lowest that is free. */
+static uint32_t
+free_index(const struct daemon *d)
 {
-	int ret;
+	unsigned next = 0, before;
 
-	if (!power)
-		return 0;
-	ret = disk_power_on(disk, clock_ns(), err, errlen);
-	if (ret == 0 && export_add(d, disk) != 0)
-		ret = refuse(err, errlen, -ENOMEM, "out of memory");
-	return ret;
+	do {
+		before = next;
+		for (unsigned i = 0; i < d->nr_disks; i++)
+			if (d->disk[i]->set.index == next)
+				next++;
+	} while (next != before);
+	return next;
 }
 
 int
@@ -46,8 +50,9 @@ device_add(struct daemon *d, const struct device *dev, char *err, size_t errlen)
 		refuse(err, errlen, ret, "out of memory");
 		goto fail;
 	}
-	disk->set.index = d->nr_disks; /* whatever was removed from the files */
-	ret = power_on(d, disk, dev->conf.power, err, errlen);
+	disk->set.index = free_index(d);
+	disk->set.power = false;
+	ret = dev->conf.power ? power_on(d, disk, err, errlen) : 0;
 	if (ret != 0)
 		goto fail;
 	d->disk[d->nr_disks++] = disk;
@@ -55,6 +60,56 @@ device_add(struct daemon *d, const struct device *dev, char *err, size_t errlen)
 	return 0;
 fail:
 	disk_free(disk);
+	return ret;
+}
+
+void
+device_remove(struct daemon *d, struct disk *disk)
+{
+	unsigned i = 0;
+
+	while (d->disk[i] != disk)
+		i++;
+	d->nr_disks--;
+	memmove(d->disk + i, d->disk + i + 1,
+	    (d->nr_disks - i) * sizeof(struct disk *));
+	d->ctl.nr_disks = d->nr_disks;
+	config_drop(d->config, config_find(d->config, disk->name));
+	disk_free(disk);
+}
+
+/* It is on, by now: have it traced if it is to be, and say where it is. */
+static void
+present(struct daemon *d, struct disk *disk)
+{
+	char err[MAX_ERROR] = "";
+
+	if (disk->queue == NULL)
+		return;
+	if (device_trace(d, disk, err, sizeof(err)) != 0)
+		log_warn("%s: trace: %s", disk->name, err);
+	uri_log(d, disk);
+}
+
+int
+device_introduce(
+    struct daemon *d, const struct device *dev, char *err, size_t errlen)
+{
+	int ret = device_add(d, dev, err, errlen);
+
+	if (ret == 0)
+		present(d, d->disk[d->nr_disks - 1]);
+	return ret;
+}
+
+int
+device_power_on(struct daemon *d, struct disk *disk, char *err, size_t errlen)
+{
+	bool was_on = disk->queue != NULL;
+	int ret = power_on(d, disk, err, errlen);
+
+	if (ret == 0 && !was_on)
+		present(d, disk);
 	return ret;
 }
 

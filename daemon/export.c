@@ -2,7 +2,8 @@
 /*
  * What NBD sees of the disks: an export each, under the name of the disk and
  * those of its export_names.  Sessions keep pointers to exports: once made they
- * stay where they are.  All of it is the main loop's.
+ * stay where they are, and what is withdrawn stays until no connection uses it.
+ * All of it is the main loop's, but for the count of who does.
  */
 #include "daemon.h"
 
@@ -10,13 +11,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util.h"
+
 #define NULLB_STATE_BAD 1u /* of x-nullb:badblocks */
 
-/* A name in the list of exports; several may lead to the same export. */
+/*
+ * A name in the list of exports; several may lead to the same export, whose
+ * name is the canonical one (N64).
+ */
 struct export_name {
-	struct nbd_export listed;        /* under this name */
-	const struct nbd_export *export; /* of the disk; the name it bears is */
-};                                       /* the canonical one (N64) */
+	struct nbd_export listed;       /* under this name */
+	struct export_name *export;     /* of the disk */
+	struct badblocks *badblocks;    /* of the disk */
+	_Atomic unsigned users;         /* connections attached to it */
+	STAILQ_ENTRY(export_name) link; /* once it was withdrawn */
+};
 
 /*
  * base:allocation: what the store holds, by the block.  A disk without memory
@@ -42,11 +51,13 @@ static uint32_t
 badblocks(const struct nbd_export *e, struct cpu *cpu, uint64_t pos,
     uint64_t *len, unsigned *steps)
 {
-	const struct disk *d = e->driver;
+	const struct export_name *n =
+	    container_of(e, struct export_name, listed);
 
 	(void)cpu;
 	(*steps)--;
-	return badblocks_extent(d->conf.badblocks, d->conf.blocksize, pos, len)
+	/* d->conf is the main loop's to change */
+	return badblocks_extent(n->badblocks, e->min_block, pos, len)
 		   ? NULLB_STATE_BAD
 		   : 0;
 }
@@ -87,12 +98,38 @@ fill(struct nbd_export *e, struct disk *d, const char *name)
 	}
 }
 
+/* Where a disk stands in the order of the disks; a new one is the last. */
+static unsigned
+rank(const struct daemon *d, const struct disk *disk)
+{
+	unsigned i = 0;
+
+	while (i < d->nr_disks && d->disk[i] != disk)
+		i++;
+	return i;
+}
+
+/* Names are in the order of the disks, whenever their power came on. */
+static unsigned
+place_of(const struct daemon *d, const struct disk *disk)
+{
+	unsigned place = d->nr_exports, of_disk = rank(d, disk);
+
+	if (of_disk == d->nr_disks)
+		return place;
+	while (place > 0 &&
+	       rank(d, d->exports[place - 1]->listed.driver) > of_disk)
+		place--;
+	return place;
+}
+
 /* The first one that is added of a disk is `canonical`. */
 static struct export_name *
 add(struct daemon *d, struct disk *disk, const char *name,
-    const struct export_name *canonical)
+    struct export_name *canonical)
 {
 	struct export_name **more, *n = calloc(1, sizeof(*n));
+	unsigned place = place_of(d, disk);
 
 	more = reallocarray(d->exports, d->nr_exports + 1, sizeof(*more));
 	if (more != NULL)
@@ -102,16 +139,80 @@ add(struct daemon *d, struct disk *disk, const char *name,
 		return NULL;
 	}
 	fill(&n->listed, disk, name);
-	n->export = canonical != NULL ? &canonical->listed : &n->listed;
-	d->exports[d->nr_exports++] = n;
+	n->badblocks = disk->conf.badblocks;
+	n->export = canonical != NULL ? canonical : n;
+	memmove(d->exports + place + 1, d->exports + place,
+	    (d->nr_exports - place) * sizeof(struct export_name *));
+	d->exports[place] = n;
+	d->nr_exports++;
 	return n;
+}
+
+void
+export_withdraw(
+    struct daemon *d, const struct disk *disk, struct export_list *out)
+{
+	unsigned i, nr = 0;
+
+	for (i = 0; i < d->nr_exports; i++) {
+		struct export_name *n = d->exports[i];
+
+		if (n->listed.driver == disk)
+			STAILQ_INSERT_TAIL(out, n, link);
+		else
+			d->exports[nr++] = n;
+	}
+	d->nr_exports = nr;
+}
+
+bool
+export_is_used(const struct export_list *list)
+{
+	const struct export_name *n;
+
+	STAILQ_FOREACH(n, list, link)
+		if (atomic_load(&n->users) > 0)
+			return true;
+	return false;
+}
+
+void
+export_forget(struct daemon *d, struct export_list *list)
+{
+	struct export_name *n;
+	struct conn *c;
+
+	while ((n = STAILQ_FIRST(list)) != NULL) {
+		STAILQ_REMOVE_HEAD(list, link);
+		TAILQ_FOREACH(c, &d->main.conns, link)
+			nbd_forget(c->session, &n->listed);
+		free(n);
+	}
+}
+
+static _Atomic unsigned *
+users_of(const struct nbd_export *e)
+{
+	return &container_of(e, struct export_name, listed)->users;
+}
+
+void
+export_hold(const struct nbd_export *e)
+{
+	atomic_fetch_add(users_of(e), 1);
+}
+
+void
+export_put(const struct nbd_export *e)
+{
+	atomic_fetch_sub(users_of(e), 1);
 }
 
 int
 export_add(struct daemon *d, struct disk *disk)
 {
+	struct export_list made = STAILQ_HEAD_INITIALIZER(made);
 	char **name = disk->conf.export_names;
-	unsigned before = d->nr_exports;
 	struct export_name *first = add(d, disk, disk->name, NULL);
 	bool added = first != NULL;
 
@@ -119,8 +220,8 @@ export_add(struct daemon *d, struct disk *disk)
 		added = add(d, disk, *name, first) != NULL;
 	if (added)
 		return 0;
-	while (d->nr_exports > before)
-		free(d->exports[--d->nr_exports]);
+	export_withdraw(d, disk, &made);
+	export_forget(d, &made);
 	return -ENOMEM;
 }
 
@@ -138,7 +239,7 @@ find(const struct daemon *d, const char *name)
 {
 	for (unsigned i = 0; i < d->nr_exports; i++)
 		if (strcmp(d->exports[i]->listed.name, name) == 0)
-			return d->exports[i]->export;
+			return &d->exports[i]->export->listed;
 	return NULL;
 }
 
@@ -148,7 +249,8 @@ export_default(const struct daemon *d)
 	const char *name = d->conf.default_export;
 
 	if (name == NULL)
-		return d->nr_exports > 0 ? d->exports[0]->export : NULL;
+		return d->nr_exports > 0 ? &d->exports[0]->export->listed
+					 : NULL;
 	return strcmp(name, DAEMON_NO_DEFAULT) != 0 ? find(d, name) : NULL;
 }
 

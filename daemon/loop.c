@@ -182,6 +182,15 @@ kick_conns(struct loop *l, uint64_t now)
 }
 
 static void
+end_conns(struct loop *l, uint64_t now)
+{
+	struct conn *c;
+
+	TAILQ_FOREACH(c, &l->conns, link)
+		conn_end(c, now);
+}
+
+static void
 read_all(struct loop *l, uint64_t now)
 {
 	struct conn *c;
@@ -261,6 +270,8 @@ turn(struct loop *l, unsigned orders)
 		retry_conns(l);
 	if (orders & LOOP_KICK)
 		kick_conns(l, now);
+	if (orders & LOOP_END)
+		end_conns(l, now);
 	read_all(l, now);
 	for (i = 0; i < MAX_RETRIES; i++) {
 		l->again = false;

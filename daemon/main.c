@@ -280,6 +280,10 @@ make_disks(struct daemon *d, struct config *c)
 		.clients = ctlconn_clients,
 		.kick = ctlconn_kick,
 		.places = ctlconn_places,
+		.config = d->config,
+		.create = ctlconn_create,
+		.power = ctlconn_power,
+		.remove = ctlconn_remove,
 	};
 	STAILQ_FOREACH(dev, &c->devices, link)
 		if (device_add(d, dev, err, sizeof(err)) != 0)
@@ -492,6 +496,7 @@ tear_down(struct daemon *d)
 	}
 	for (i = 0; i < d->nr_workers; i++) /* none can be woken any more */
 		loop_fini(&d->worker[i]);
+	power_fini(d);
 	for (i = 0; i < d->nr_disks; i++)
 		disk_free(d->disk[i]);
 	free(d->disk);
@@ -596,6 +601,7 @@ main(int argc, char **argv)
 	TAILQ_INIT(&d.ctlconns);
 	TAILQ_INIT(&d.tracers);
 	TAILQ_INIT(&d.clients);
+	TAILQ_INIT(&d.departures);
 	pthread_mutex_init(&d.clients_lock, NULL);
 	if (config_init(&c) != 0)
 		log_fatal("out of memory");

@@ -258,6 +258,69 @@ run_set(const struct args *args)
 	json_decref(ask_to_set("set", args->argv[0], attribute, value));
 }
 
+/* One more value of an attribute: the second makes an array of them. */
+static void
+add_value(json_t *attributes, const char *name, const char *value)
+{
+	json_t *text = json_string(value), *had, *list;
+
+	if (text == NULL)
+		die("create: %s: not UTF-8", name);
+	had = json_object_get(attributes, name);
+	if (had == NULL) {
+		json_object_set_new(attributes, name, text);
+		return;
+	}
+	if (json_is_array(had)) {
+		json_array_append_new(had, text);
+		return;
+	}
+	list = json_pack("[O, o]", had, text);
+	json_object_set_new(attributes, name, list);
+}
+
+static void
+run_create(const struct args *args)
+{
+	json_t *attributes = json_object();
+
+	for (int i = 1; i < args->argc; i++) {
+		char *name = args->argv[i], *value = strchr(name, '=');
+
+		if (value == NULL) {
+			fprintf(stderr,
+			    "nullbctl: create: \"%.60s\": allowed: "
+			    "ATTRIBUTE=VALUE\n",
+			    name);
+			exit(EXIT_USAGE);
+		}
+		*value++ = '\0';
+		add_value(attributes, name, value);
+	}
+	json_decref(ask_with(
+	    "create", json_pack("{s:s, s:s, s:o}", "command", "create", "name",
+			  args->argv[0], "attributes", attributes)));
+}
+
+static void
+run_remove(const struct args *args)
+{
+	json_decref(ask("remove", args->argv[0], NULL));
+}
+
+static void
+run_power(const struct args *args)
+{
+	json_decref(ask_to_set("power", args->argv[0], NULL, args->argv[1]));
+}
+
+static void
+run_features(const struct args *args)
+{
+	(void)args;
+	disk_features(stdout);
+}
+
 /* A range of sectors, "8-15" or "8", with a sign. */
 static void
 change_badblocks(const char *name, char sign, const char *range)
@@ -876,6 +939,12 @@ static const struct command {
 	    run_get, "j" },
 	{ "set", "NAME ATTRIBUTE VALUE", "change one that is live", 2, 3,
 	    run_set, "j" },
+	{ "create", "NAME [ATTRIBUTE=VALUE]...",
+	    "make a device, on unless power=0", 1, INT_MAX, run_create, "j" },
+	{ "remove", "NAME", "power it off, and forget it and its data", 1, 1,
+	    run_remove, "j" },
+	{ "power", "NAME on|off", "the same as set NAME power 1|0", 2, 2,
+	    run_power, "j" },
 	{ "badblocks", "NAME [list|clear|add|remove [RANGE]...]",
 	    "bad blocks, as sectors 8-15", 1, INT_MAX, run_badblocks, "j" },
 	{ "stat", "NAME", "the fields of /sys/block/NAME/stat", 1, 1, run_stat,
@@ -903,6 +972,9 @@ static const struct command {
 	    run_attach, "Ctbpr" },
 	{ "detach", "NAME | /dev/nbdN", "undo that, if it is not in use", 1, 1,
 	    run_detach, "" },
+	{ "features", "",
+	    "null_blk's attributes that there are; asks no daemon", 0, 0,
+	    run_features, "" },
 	{ "help", "[ATTRIBUTE]", "what the attributes are; asks no daemon", 0,
 	    1, run_help, "" },
 	{},

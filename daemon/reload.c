@@ -31,18 +31,12 @@ static void
 add(struct daemon *d, struct config *next, struct device *dev)
 {
 	char err[MAX_ERROR] = "";
-	struct disk *disk;
 
-	if (device_add(d, dev, err, sizeof(err)) != 0) {
+	if (device_introduce(d, dev, err, sizeof(err)) != 0) {
 		log_warn("%s: %s: %s: not served", dev->where, dev->name, err);
 		return;
 	}
 	config_adopt(d->config, next, dev);
-	disk = d->disk[d->nr_disks - 1];
-	if (device_trace(d, disk, err, sizeof(err)) != 0)
-		log_warn("%s: trace: %s", disk->name, err);
-	if (disk->queue != NULL)
-		uri_log(d, disk);
 }
 
 /* Those that `next` has and we do not.  How many that is now. */

@@ -354,3 +354,26 @@ tracer_end_files(struct daemon *d)
 			tracer_free(t);
 	}
 }
+
+bool
+tracer_end_disk(struct daemon *d, const struct disk *disk, bool hang_up)
+{
+	struct tracer *t, *next;
+	int err;
+
+	for (t = TAILQ_FIRST(&d->tracers); t != NULL; t = next) {
+		next = TAILQ_NEXT(t, link);
+		if (t->disk != disk)
+			continue;
+		if (t->conn != NULL) {
+			ctlconn_end_trace(t->conn, hang_up); /* may free t */
+			continue;
+		}
+		err = tracer_end(t);
+		if (err < 0)
+			give_up(t, err);
+		else
+			tracer_free(t);
+	}
+	return !is_traced(d, disk);
+}

@@ -64,6 +64,8 @@ config_compare(const struct config *now, const struct config *next, FILE *out)
 	    compare("[nullbd]", daemon_attrs, &now->daemon, &next->daemon, out);
 	STAILQ_FOREACH(d, &now->devices, link) {
 		other = config_find(next, d->name);
+		if (other == NULL && d->at_run_time)
+			continue;
 		if (other == NULL) {
 			fprintf(out, "%s: is gone, but stays until a restart\n",
 			    d->name);

@@ -90,8 +90,8 @@ config_find(const struct config *c, const char *name)
 	return NULL;
 }
 
-static bool
-is_served_as(const struct device *d, const char *name)
+bool
+device_is_served_as(const struct device *d, const char *name)
 {
 	char **s = d->conf.export_names;
 
@@ -109,7 +109,7 @@ config_find_export(const struct config *c, const char *name)
 	struct device *d;
 
 	STAILQ_FOREACH(d, &c->devices, link)
-		if (is_served_as(d, name))
+		if (device_is_served_as(d, name))
 			return d;
 	return NULL;
 }
@@ -147,6 +147,15 @@ fail:
 		device_fini(d);
 	free(d);
 	return NULL;
+}
+
+void
+config_drop(struct config *c, struct device *d)
+{
+	STAILQ_REMOVE(&c->devices, d, device, link);
+	c->nr_devices--;
+	device_fini(d);
+	free(d);
 }
 
 int
@@ -220,9 +229,8 @@ config_names_place(const struct config *c)
 	       is_given(c, "address");
 }
 
-/* What [defaults] says and the device does not. */
-static int
-take_defaults(struct device *d, const struct device *defaults)
+int
+device_take_defaults(struct device *d, const struct device *defaults)
 {
 	size_t n = attr_count(disk_attrs);
 	int ret = 0;
@@ -247,7 +255,7 @@ config_finish(struct config *c)
 	    config_add(c, "nullb0", "nothing", err, sizeof(err)) == NULL)
 		return -ENOMEM;
 	STAILQ_FOREACH(d, &c->devices, link) {
-		if (take_defaults(d, &c->defaults) != 0)
+		if (device_take_defaults(d, &c->defaults) != 0)
 			return -ENOMEM;
 		d->conf.index = index++;
 	}

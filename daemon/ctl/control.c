@@ -22,6 +22,7 @@ struct call {
 	const char *name;      /* of a device; NULL: none given */
 	const char *attribute; /* NULL: none given */
 	const char *value;     /* the same */
+	json_t *attributes;    /* an object; the same */
 	json_int_t id;         /* of a client; 0: none given */
 };
 
@@ -91,8 +92,8 @@ run_list(struct call *call)
 		const struct disk_conf *c = disk_shown(d);
 		uint64_t memory = 0;
 
-		if (d->store != NULL)
-			memory = store_memory(d->store);
+		if (d->kept != NULL)
+			memory = store_memory(d->kept);
 		if (json_array_append_new(list,
 			json_pack("{s:s, s:b, s:I, s:i, s:b, s:I, s:s, s:s}",
 			    "name", d->name, "power", d->queue != NULL, "size",
@@ -161,6 +162,85 @@ run_get(struct call *call)
 	    "{s:b, s:o}", "ok", 1, "value", ctl_value(a, disk_shown(d)));
 }
 
+/* ---- devices that come and go; an answer of NULL comes later */
+
+static json_t *
+set_power(struct call *call, struct disk *d)
+{
+	char err[CTL_MAX_ERROR] = "";
+	bool on;
+	int ret;
+
+	if (bool_parse(call->value, &on) != 0)
+		return fail(EINVAL, "%s: power: \"%s\": allowed: 0, 1, on, off",
+		    d->name, call->value);
+	if (call->ctl->power == NULL)
+		return fail(EOPNOTSUPP, "%s: its power cannot change", d->name);
+	ret = call->ctl->power(call->from, d, on, err, sizeof(err));
+	if (ret == -EINPROGRESS)
+		return NULL;
+	if (ret != 0)
+		return fail(-ret, "%s: %s", d->name, err);
+	return json_pack("{s:b}", "ok", 1);
+}
+
+static json_t *
+run_power(struct call *call)
+{
+	struct disk *d = find_disk(call);
+
+	if (d == NULL)
+		return fail(ENODEV, "%s: no such device", call->name);
+	if (call->value == NULL)
+		return fail(EINVAL, "power: \"value\" is missing");
+	return set_power(call, d);
+}
+
+static json_t *
+run_create(struct call *call)
+{
+	struct config *config = call->ctl->config;
+	char err[CTL_MAX_ERROR] = "";
+	struct device *dev;
+	int ret;
+
+	if (config == NULL || call->ctl->create == NULL)
+		return fail(EOPNOTSUPP, "create: no device can be made");
+	ret = config_create(
+	    config, call->name, call->attributes, &dev, err, sizeof(err));
+	if (ret != 0)
+		return fail(-ret, "%s: %s", call->name, err);
+	ret = call->ctl->create(call->from, dev, err, sizeof(err));
+	if (ret == 0)
+		return json_pack("{s:b}", "ok", 1);
+	config_drop(config, dev);
+	return fail(-ret, "%s: %s", call->name, err);
+}
+
+static json_t *
+run_remove(struct call *call)
+{
+	struct disk *d = find_disk(call);
+	int ret;
+
+	if (d == NULL)
+		return fail(ENODEV, "%s: no such device", call->name);
+	if (call->ctl->remove == NULL)
+		return fail(EOPNOTSUPP, "%s: cannot be removed", d->name);
+	ret = call->ctl->remove(call->from, d);
+	if (ret != -EINPROGRESS)
+		return fail(-ret, "%s: remove: no memory", d->name);
+	return NULL;
+}
+
+static bool
+is_power(const char *attribute)
+{
+	const struct attr *a = attr_find(disk_attrs, attribute);
+
+	return a != NULL && strcmp(a->name, "power") == 0;
+}
+
 static json_t *
 run_set(struct call *call)
 {
@@ -173,6 +253,8 @@ run_set(struct call *call)
 	if (call->attribute == NULL || call->value == NULL)
 		return fail(EINVAL, "set: \"%s\" is missing",
 		    call->attribute == NULL ? "attribute" : "value");
+	if (is_power(call->attribute))
+		return set_power(call, d);
 	if (d->queue != NULL && call->ctl->settle == NULL)
 		return fail(ENOTSUP, "set: %s is on", d->name);
 	ret = disk_set(
@@ -455,6 +537,9 @@ static const struct command {
 	{ "list", .run = run_list },
 	{ "get", .run = run_get, .needs_name = true },
 	{ "set", .run = run_set, .needs_name = true },
+	{ "create", .run = run_create, .needs_name = true },
+	{ "remove", .run = run_remove, .needs_name = true },
+	{ "power", .run = run_power, .needs_name = true },
 	{ "stat", .run_on = run_stat },
 	{ "inflight", .run_on = run_inflight },
 	{ "segments", .run_on = run_segments },
@@ -480,6 +565,8 @@ run_on(const struct command *c, struct call *call)
 		return fail(ENODEV, "%s: no such device", call->name);
 	if (d->queue == NULL)
 		return fail(ENODEV, "%s: the power is off", d->name);
+	if (d->powering_down && c->run_on == run_trace)
+		return fail(EBUSY, "%s: the power is going off", d->name);
 	return c->run_on(call, d);
 }
 
@@ -540,6 +627,9 @@ answer_object(const struct ctl *ctl, void *from, json_t *request, uint64_t now)
 
 	if (bad != NULL)
 		return fail(EINVAL, "%s: not a string", bad);
+	call.attributes = json_object_get(request, "attributes");
+	if (call.attributes != NULL && !json_is_object(call.attributes))
+		return fail(EINVAL, "attributes: not an object");
 	call.id = id_of(request, &bad);
 	if (bad != NULL)
 		return fail(EINVAL, "id: allowed: a number from 1 on");

@@ -139,7 +139,8 @@ struct device {
 	char name[DISK_NAME_LEN];
 	char *where; /* "nullbd.conf:12": for messages */
 	struct disk_conf conf;
-	bool *given; /* by row of disk_attrs: set for this device */
+	bool *given;      /* by row of disk_attrs: set for this device */
+	bool at_run_time; /* no file, nor the command line, asked for it */
 };
 
 /* All that was asked for, by whatever means. */
@@ -174,6 +175,12 @@ int config_set(struct config *c, const char *name, const char *value, char *err,
     size_t errlen);
 int device_set(struct device *d, const char *name, const char *value, char *err,
     size_t errlen);
+/* What [defaults] says and the device does not.  0 or -ENOMEM. */
+int device_take_defaults(struct device *d, const struct device *defaults);
+/* Is it its own name, or one of its export_names? */
+bool device_is_served_as(const struct device *d, const char *name);
+/* Forget a device, which is freed. */
+void config_drop(struct config *c, struct device *d);
 
 /*
  * Everything was read: make nullb0 if no device was asked for, give each what
@@ -200,6 +207,16 @@ void config_print(const struct config *c, unsigned nr_cpus, FILE *out);
  * something follows it.
  */
 bool unquote(char *text);
+
+/* -------------------------------------------------------------- create.c */
+
+/*
+ * After config_finish(): add a device at run time.  `attributes`: an object of
+ * strings, or arrays of strings where an attribute is set more than once; NULL:
+ * none.  0 and *out; or -errno with a sentence, and there is none.
+ */
+int config_create(struct config *c, const char *name, struct json_t *attributes,
+    struct device **out, char *err, size_t errlen);
 
 /* -------------------------------------------------------------- origin.c */
 
@@ -473,13 +490,30 @@ struct ctl {
 	int (*kick)(void *from, uint64_t id);
 	/* Where it is served, as an array to be freed: how many, or -ENOMEM. */
 	int (*places)(void *from, const struct disk *d, struct place **out);
+	/* Where devices that are made are added.  NULL: none can be. */
+	struct config *config;
+	/*
+	 * Make a disk of such a device, on if it says so: 0; or -errno with a
+	 * sentence.
+	 */
+	int (*create)(
+	    void *from, const struct device *dev, char *err, size_t errlen);
+	/*
+	 * Power on or off: 0; -EINPROGRESS: `from` gets its answer of
+	 * ctl_settled(); or -errno with a sentence.  NULL: nobody can.
+	 */
+	int (*power)(
+	    void *from, struct disk *d, bool on, char *err, size_t errlen);
+	/* Off, and forgotten: -EINPROGRESS, likewise; or -ENOMEM. */
+	int (*remove)(void *from, struct disk *d);
 };
 
 /*
  * Answer a request of `len` bytes (a newline at its end or not) that came from
  * `from`: one line of JSON with its newline, which the caller frees.  A line
  * longer than CTL_MAX_LINE is refused.  NULL when out of memory; or after
- * ctl->settle() was called: the answer is ctl_settled()'s.
+ * ctl->settle() was called, or ctl->power() or ctl->remove() said -EINPROGRESS:
+ * the answer is ctl_settled()'s.
  *
  *	{"command":"get","name":"nullb0","attribute":"size"}
  *	{"ok":true,"value":"256000"}

@@ -58,8 +58,10 @@ struct nbd_context {
 	    uint64_t pos, uint64_t *len, unsigned *steps);
 };
 
-/* What may be attached.  Filled from a disk by main; lives as long as the
- * daemon (or the test). */
+/*
+ * What may be attached.  Filled from a disk by main; lives as long as a session
+ * is attached to it, and none that negotiates was not told to forget it.
+ */
 struct nbd_export {
 	const char *name;
 	const char *description; /* NULL: none */
@@ -136,6 +138,12 @@ void nbd_set_task(struct nbd_session *s, uint32_t task);
 
 /* NBD_TLS_OFF if nobody says so.  Before the first nbd_got(). */
 void nbd_set_tls(struct nbd_session *s, enum nbd_tls tls);
+
+/*
+ * An export is about to be no more.  What a session that negotiates has chosen
+ * for it is forgotten; one in transmission is left alone.
+ */
+void nbd_forget(struct nbd_session *s, const struct nbd_export *e);
 
 /* Nothing of it is in flight (nbd_in_flight() is 0).  NULL is fine. */
 void nbd_session_free(struct nbd_session *s);

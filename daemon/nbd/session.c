@@ -148,6 +148,15 @@ nbd_attach(struct nbd_session *s, struct cpu *cpu, struct nbd_pool *pool)
 	s->pool = pool;
 }
 
+void
+nbd_forget(struct nbd_session *s, const struct nbd_export *e)
+{
+	if (s->phase == PHASE_TRANSMISSION || s->contexts_of != e)
+		return;
+	s->contexts_of = NULL;
+	s->contexts = 0;
+}
+
 bool
 nbd_in_transmission(const struct nbd_session *s)
 {

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The power of devices at run time, and devices that go.
+ *
+ *	withdrawn -> its connections end -> its traces end -> its queue goes
+ *	         -> off; or its data is freed, and it is gone
+ *
+ * Connections end as at SIGTERM: what is in flight is finished or answered with
+ * ESHUTDOWN once GRACE_SEC are over, and whoever is still there SHUTDOWN_SEC
+ * after the beginning is hung up on.  All of it is the main loop's, which looks
+ * every SETTLE_SEC what is done; nobody waits for it but who asked for it.
+ */
+#include "daemon.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+
+/* A disk on its way off. */
+struct departure {
+	TAILQ_ENTRY(departure) link; /* in daemon->departures */
+	struct daemon *daemon;
+	struct disk *disk;
+	struct export_list exports; /* withdrawn, but perhaps in use */
+	enum conn_end how;          /* its connections were told so */
+	uint64_t since_ns;          /* when it began, */
+	uint64_t unused_ns;         /* and when the last of them had ended */
+	bool remove;                /* then it is to be gone, too */
+	struct store *store;        /* which takes a thread of its own */
+	pthread_t thread;
+	atomic_bool freed;
+};
+
+static uint64_t
+ns(double seconds)
+{
+	return (uint64_t)(seconds * 1e9);
+}
+
+static struct departure *
+find(const struct daemon *d, const struct disk *disk)
+{
+	struct departure *dep;
+
+	TAILQ_FOREACH(dep, &d->departures, link)
+		if (dep->disk == disk)
+			return dep;
+	return NULL;
+}
+
+/* ---- its clients */
+
+/* Ever harder, until nobody uses it. */
+static void
+press(struct departure *dep, uint64_t now)
+{
+	uint64_t passed = now - dep->since_ns;
+
+	if (passed >= ns(SHUTDOWN_SEC)) {
+		if (dep->how != CONN_ABORTS)
+			log_warn("%s: connections that did not end in %g s: "
+				 "dropped",
+			    dep->disk->name, SHUTDOWN_SEC);
+		dep->how = CONN_ABORTS;
+	} else if (passed >= ns(GRACE_SEC)) {
+		if (dep->how != CONN_EXPIRES)
+			queue_expire(dep->disk->queue, -ESHUTDOWN);
+		dep->how = CONN_EXPIRES;
+	}
+	/* what comes meanwhile of requests that had begun is to end as well */
+	if (dep->how != CONN_ENDS)
+		client_end(dep->daemon, dep->disk, dep->how);
+}
+
+/* Does any connection, or trace, still use it? */
+static bool
+is_used(struct departure *dep, uint64_t now)
+{
+	bool hang_up;
+
+	if (export_is_used(&dep->exports)) {
+		press(dep, now);
+		return true;
+	}
+	if (dep->unused_ns == 0) {
+		dep->unused_ns = now;
+		export_forget(dep->daemon, &dep->exports);
+	}
+	hang_up = now - dep->unused_ns >= ns(TRACE_END_MS / 1000.);
+	return !tracer_end_disk(dep->daemon, dep->disk, hang_up);
+}
+
+/* ---- its data */
+
+static void *
+free_store(void *arg)
+{
+	struct departure *dep = arg;
+
+	store_free(dep->store, NULL);
+	atomic_store(&dep->freed, true);
+	return NULL;
+}
+
+/* What is much would keep the main loop from others (1 GiB takes 0.5 s). */
+static void
+begin_to_free(struct departure *dep)
+{
+	sigset_t all, old;
+	int err;
+
+	dep->store = disk_take_store(dep->disk);
+	if (dep->store == NULL) {
+		dep->freed = true;
+		return;
+	}
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(&dep->thread, NULL, free_store, dep);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (err == 0)
+		return;
+	store_free(dep->store, NULL);
+	dep->store = NULL;
+	dep->freed = true;
+}
+
+/* ---- the steps */
+
+/* One that can be made now; true: it has arrived. */
+static bool
+step(struct departure *dep, uint64_t now)
+{
+	struct disk *disk = dep->disk;
+
+	if (disk->queue != NULL) {
+		if (is_used(dep, now) || disk_power_off(disk) != 0)
+			return false;
+		log_info("%s: the power is off", disk->name);
+	}
+	if (!dep->remove)
+		return true;
+	if (dep->store == NULL && !atomic_load(&dep->freed))
+		begin_to_free(dep);
+	return atomic_load(&dep->freed);
+}
+
+static void
+departure_free(struct departure *dep)
+{
+	TAILQ_REMOVE(&dep->daemon->departures, dep, link);
+	if (dep->store != NULL)
+		pthread_join(dep->thread, NULL);
+	export_forget(dep->daemon, &dep->exports);
+	free(dep);
+}
+
+static void
+arrive(struct departure *dep)
+{
+	struct daemon *d = dep->daemon;
+	struct disk *disk = dep->disk;
+	bool remove = dep->remove;
+
+	departure_free(dep);
+	ctlconn_departed(d, disk); /* what they ask next is for a later turn */
+	if (remove) {
+		log_info("%s: removed", disk->name);
+		device_remove(d, disk);
+	}
+	systemd_ready(d);
+}
+
+static void
+on_tick(struct ev_loop *ev, ev_timer *w, int revents)
+{
+	struct daemon *d = w->data;
+	struct departure *dep, *next;
+
+	(void)revents;
+	for (dep = TAILQ_FIRST(&d->departures); dep != NULL; dep = next) {
+		next = TAILQ_NEXT(dep, link);
+		if (step(dep, clock_ns()))
+			arrive(dep);
+	}
+	if (TAILQ_EMPTY(&d->departures))
+		ev_timer_stop(ev, w);
+}
+
+/* ---- for others */
+
+int
+power_on(struct daemon *d, struct disk *disk, char *err, size_t errlen)
+{
+	int ret;
+
+	if (find(d, disk) != NULL)
+		return refuse(
+		    err, errlen, -EBUSY, "power: it is just going off");
+	if (disk->queue != NULL)
+		return 0;
+	ret = disk_power_on(disk, clock_ns(), err, errlen);
+	if (ret != 0)
+		return ret;
+	if (export_add(d, disk) != 0) {
+		disk_power_cut(disk);
+		return refuse(err, errlen, -ENOMEM, "power: out of memory");
+	}
+	return 0;
+}
+
+int
+power_off(struct daemon *d, struct disk *disk, bool remove)
+{
+	struct departure *dep = find(d, disk);
+
+	if (dep != NULL) {
+		dep->remove |= remove;
+		return -EINPROGRESS;
+	}
+	if (disk->queue == NULL && !remove)
+		return 0;
+	dep = calloc(1, sizeof(*dep));
+	if (dep == NULL)
+		return -ENOMEM;
+	*dep = (struct departure){
+		.daemon = d,
+		.disk = disk,
+		.how = CONN_ENDS,
+		.since_ns = clock_ns(),
+		.remove = remove,
+	};
+	STAILQ_INIT(&dep->exports);
+	if (disk->queue != NULL) {
+		export_withdraw(d, disk, &dep->exports);
+		disk_power_down(disk, dep->since_ns);
+		client_end(d, disk, CONN_ENDS);
+	}
+	if (TAILQ_EMPTY(&d->departures)) {
+		ev_timer_init(&d->depart, on_tick, 0., SETTLE_SEC);
+		d->depart.data = d;
+		ev_timer_start(d->main.ev, &d->depart);
+	}
+	TAILQ_INSERT_TAIL(&d->departures, dep, link);
+	return -EINPROGRESS;
+}
+
+void
+power_fini(struct daemon *d)
+{
+	struct departure *dep;
+
+	while ((dep = TAILQ_FIRST(&d->departures)) != NULL)
+		departure_free(dep);
+}
