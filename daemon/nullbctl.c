@@ -8,7 +8,6 @@
  */
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <sys/un.h>
 #include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
@@ -16,160 +15,17 @@
 #include <jansson.h>
 #include <limits.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "ask.h"
 #include "attach.h"
 #include "ctl/blktrace.h"
 #include "ctl/ctl.h"
 
 #define ALL_SECTORS "0-18446744073709551615"
-
-enum {
-	EXIT_DONE,
-	EXIT_REFUSED,
-	EXIT_USAGE
-};
-
-static struct {
-	const char *control;
-	bool json;     /* print answers as they come */
-	int fd;        /* -1: not connected yet */
-	FILE *answers; /* what comes from it */
-} client = { .fd = -1 };
-
-/* ---- talking to the daemon */
-
-static void
-die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
-
-static void
-die(const char *fmt, ...)
-{
-	va_list ap;
-
-	fputs("nullbctl: ", stderr);
-	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
-	va_end(ap);
-	fputc('\n', stderr);
-	exit(EXIT_REFUSED);
-}
-
-static void
-connect_daemon(void)
-{
-	struct sockaddr_un addr = { .sun_family = AF_UNIX };
-
-	if (strlen(client.control) >= sizeof(addr.sun_path))
-		die("%s: a path of more than %zu bytes", client.control,
-		    sizeof(addr.sun_path) - 1);
-	memcpy(addr.sun_path, client.control, strlen(client.control) + 1);
-	client.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (client.fd < 0)
-		die("socket: %s", strerror(errno));
-	if (connect(client.fd, (struct sockaddr *)&addr, sizeof(addr)) != 0) {
-		if (errno == ENOENT || errno == ECONNREFUSED)
-			die("no daemon is listening at %s (--control says "
-			    "where)",
-			    client.control);
-		die("%s: %s", client.control, strerror(errno));
-	}
-	client.answers = fdopen(client.fd, "r");
-	if (client.answers == NULL)
-		die("fdopen: %s", strerror(errno));
-}
-
-static void
-send_line(const char *line, size_t len)
-{
-	ssize_t n;
-
-	while (len > 0) {
-		n = send(client.fd, line, len, MSG_NOSIGNAL);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			die("%s: %s", client.control, strerror(errno));
-		line += n;
-		len -= (size_t)n;
-	}
-}
-
-/* One line, however long the daemon makes it. */
-static json_t *
-read_answer(void)
-{
-	char *line = NULL;
-	size_t size = 0;
-	ssize_t len = getline(&line, &size, client.answers);
-	json_error_t why;
-	json_t *answer;
-
-	if (len <= 0)
-		die("%s: the daemon hung up", client.control);
-	if (client.json)
-		fwrite(line, 1, (size_t)len, stdout);
-	answer = json_loadb(line, (size_t)len, 0, &why);
-	free(line);
-	if (!json_is_object(answer))
-		die("%s: an answer that is not JSON: %s", client.control,
-		    why.text);
-	return answer;
-}
-
-/* Ask; does not return when the daemon refuses.  The request is given up. */
-static json_t *
-ask_with(const char *command, json_t *request)
-{
-	const char *error = "no reason given";
-	json_t *answer;
-	char *line;
-
-	line = request != NULL ? json_dumps(request, JSON_COMPACT) : NULL;
-	if (line == NULL)
-		die("%s: not UTF-8, or out of memory", command);
-	json_decref(request);
-	if (client.fd < 0)
-		connect_daemon();
-	send_line(line, strlen(line));
-	send_line("\n", 1);
-	free(line);
-	answer = read_answer();
-	if (!json_is_true(json_object_get(answer, "ok"))) {
-		json_unpack(answer, "{s:s}", "error", &error);
-		die("%s", error);
-	}
-	return answer;
-}
-
-static json_t *
-ask_to_set(const char *command, const char *name, const char *attribute,
-    const char *value)
-{
-	return ask_with(
-	    command, json_pack("{s:s, s:s*, s:s*, s:s*}", "command", command,
-			 "name", name, "attribute", attribute, "value", value));
-}
-
-static json_t *
-ask(const char *command, const char *name, const char *attribute)
-{
-	return ask_to_set(command, name, attribute, NULL);
-}
-
-static const char *
-string_of(json_t *object, const char *member)
-{
-	const char *s = json_string_value(json_object_get(object, member));
-
-	if (s == NULL)
-		die("%s: an answer without %s", client.control, member);
-	return s;
-}
 
 static void bad_usage(void) __attribute__((noreturn));
 
@@ -195,19 +51,19 @@ run_list(const struct args *args)
 	size_t i;
 
 	(void)args;
-	if (client.json)
+	if (asking.json)
 		return;
 	printf("%-31s %5s %20s %9s %13s %12s %s\n", "NAME", "POWER", "SIZE",
 	    "BLOCKSIZE", "MEMORY_BACKED", "MEMORY", "KERNEL");
 	json_array_foreach(json_object_get(answer, "devices"), i, d)
 		printf("%-31s %5s %20" PRIu64 " %9d %13d %12" PRIu64 " %s\n",
-		    string_of(d, "name"),
+		    ask_string(d, "name"),
 		    json_is_true(json_object_get(d, "power")) ? "on" : "off",
 		    (uint64_t)json_integer_value(json_object_get(d, "size")),
 		    (int)json_integer_value(json_object_get(d, "blocksize")),
 		    json_is_true(json_object_get(d, "memory_backed")),
 		    (uint64_t)json_integer_value(json_object_get(d, "memory")),
-		    string_of(d, "kernel"));
+		    ask_string(d, "kernel"));
 	json_decref(answer);
 }
 
@@ -233,10 +89,10 @@ run_get(const struct args *args)
 
 	answer =
 	    ask("get", args->argv[0], args->argc > 1 ? args->argv[1] : NULL);
-	if (client.json)
+	if (asking.json)
 		return;
 	if (args->argc > 1)
-		printf("%s\n", string_of(answer, "value"));
+		printf("%s\n", ask_string(answer, "value"));
 	else
 		json_object_foreach(
 		    json_object_get(answer, "attributes"), name, value)
@@ -361,8 +217,8 @@ run_badblocks(const struct args *args)
 	if (strcmp(what, "list") != 0)
 		bad_usage();
 	answer = ask("get", name, "badblocks");
-	value = string_of(answer, "value");
-	if (!client.json && *value != '\0')
+	value = ask_string(answer, "value");
+	if (!asking.json && *value != '\0')
 		printf("%s\n", value);
 	json_decref(answer);
 }
@@ -373,8 +229,8 @@ print_line(const char *command, const struct args *args)
 {
 	json_t *answer = ask(command, args->argv[0], NULL);
 
-	if (!client.json)
-		printf("%s\n", string_of(answer, command));
+	if (!asking.json)
+		printf("%s\n", ask_string(answer, command));
 	json_decref(answer);
 }
 
@@ -397,9 +253,9 @@ show(const char *command, const char *name,
 {
 	json_t *answer = ask(command, name, NULL);
 
-	if (!client.json &&
+	if (!asking.json &&
 	    print(json_object_get(answer, command), stdout) != 0)
-		die("%s: an answer without what %s is about", client.control,
+		die("%s: an answer without what %s is about", asking.control,
 		    command);
 	json_decref(answer);
 }
@@ -448,9 +304,9 @@ run_diskstats(const struct args *args)
 	size_t i;
 
 	answer = ask("diskstats", args->argc > 0 ? args->argv[0] : NULL, NULL);
-	if (!client.json)
+	if (!asking.json)
 		json_array_foreach(json_object_get(answer, "devices"), i, d)
-			printf("%s\n", string_of(d, form));
+			printf("%s\n", ask_string(d, form));
 	json_decref(answer);
 }
 
@@ -492,7 +348,7 @@ device_of(json_t *answer, const char *name)
 	size_t i;
 
 	json_array_foreach(json_object_get(answer, "devices"), i, d)
-		if (strcmp(string_of(d, "name"), name) == 0)
+		if (strcmp(ask_string(d, "name"), name) == 0)
 			return d;
 	return NULL;
 }
@@ -506,11 +362,11 @@ print_report(json_t *device, json_t *before, bool extended)
 	if (sample_unpack(json_object_get(device, "sample"), &to) != 0 ||
 	    (before != NULL &&
 		sample_unpack(json_object_get(before, "sample"), &from) != 0))
-		die("%s: an answer without counters", client.control);
+		die("%s: an answer without counters", asking.control);
 	if (before == NULL)
 		from.now_ns = (uint64_t)json_integer_value(
 		    json_object_get(device, "on_ns"));
-	iostat_line(extended, string_of(device, "name"), &from, &to, stdout);
+	iostat_line(extended, ask_string(device, "name"), &from, &to, stdout);
 }
 
 /* A report now, and if there is an interval one each time it has passed. */
@@ -530,12 +386,12 @@ report(
 		if (n > 0)
 			nanosleep(&pause, NULL);
 		answer = ask("iostat", name, NULL);
-		if (!client.json) {
+		if (!asking.json) {
 			iostat_header(extended, stdout);
 			json_array_foreach(
 			    json_object_get(answer, "devices"), i, d)
 				print_report(d,
-				    device_of(before, string_of(d, "name")),
+				    device_of(before, ask_string(d, "name")),
 				    extended);
 			putchar('\n');
 		}
@@ -601,7 +457,7 @@ static void
 on_stop(int sig)
 {
 	(void)sig;
-	shutdown(client.fd, SHUT_WR);
+	shutdown(asking.fd, SHUT_WR);
 }
 
 /* The second signal of a kind ends us, whatever the daemon does. */
@@ -666,7 +522,7 @@ take_records(struct tracing *t)
 	while (t->nr_in - pos >= sizeof(r)) {
 		memcpy(&r, t->in + pos, sizeof(r));
 		if (!blktrace_valid(&r) || r.cpu >= t->nr_cpus)
-			die("%s: what comes is not a trace", client.control);
+			die("%s: what comes is not a trace", asking.control);
 		len = sizeof(r) + r.pdu_len;
 		if (t->nr_in - pos < len)
 			break;
@@ -695,11 +551,11 @@ receive(struct tracing *t)
 	ssize_t n;
 
 	for (;;) {
-		n = read(client.fd, t->in + t->nr_in, sizeof(t->in) - t->nr_in);
+		n = read(asking.fd, t->in + t->nr_in, sizeof(t->in) - t->nr_in);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			die("%s: %s", client.control, strerror(errno));
+			die("%s: %s", asking.control, strerror(errno));
 		if (n == 0)
 			return;
 		t->nr_in += (size_t)n;
@@ -718,9 +574,9 @@ run_trace(const struct args *args)
 	char err[CTL_MAX_ERROR] = "";
 	json_t *answer;
 
-	connect_daemon();
+	ask_connect();
 	/* nothing of what follows the answer may stay in a buffer */
-	setvbuf(client.answers, NULL, _IONBF, 0);
+	setvbuf(asking.answers, NULL, _IONBF, 0);
 	stop_on(SIGINT);
 	stop_on(SIGTERM);
 	stop_on(SIGALRM);
@@ -729,7 +585,7 @@ run_trace(const struct args *args)
 	    (unsigned)json_integer_value(json_object_get(answer, "cpus"));
 	json_decref(answer);
 	if (t.nr_cpus == 0 || t.nr_cpus > BLKTRACE_MAX_CPUS)
-		die("%s: an answer without cpus", client.control);
+		die("%s: an answer without cpus", asking.control);
 	if (strcmp(base, "-") != 0) {
 		t.file = tracefile_new(base, t.nr_cpus, err, sizeof(err));
 		if (t.file == NULL)
@@ -751,9 +607,9 @@ run_uri(const struct args *args)
 	json_t *answer = ask("uri", args->argv[0], NULL), *p;
 	size_t i;
 
-	if (!client.json)
+	if (!asking.json)
 		json_array_foreach(json_object_get(answer, "places"), i, p)
-			printf("%s\n", string_of(p, "uri"));
+			printf("%s\n", ask_string(p, "uri"));
 	json_decref(answer);
 }
 
@@ -1086,16 +942,16 @@ main(int argc, char **argv)
 	struct args args = {};
 	int opt;
 
-	client.control = getenv("NULLBD_CONTROL");
-	if (client.control == NULL)
-		client.control = CTL_SOCKET;
+	asking.control = getenv("NULLBD_CONTROL");
+	if (asking.control == NULL)
+		asking.control = CTL_SOCKET;
 	while ((opt = getopt_long(
 		    argc, argv, "xso:w:C:t:b:pr", options, NULL)) != -1)
 		switch (opt) {
-		case OPT_CONTROL: client.control = optarg; break;
+		case OPT_CONTROL: asking.control = optarg; break;
 		case OPT_JSON:
 			args.option['j'] = "";
-			client.json = true;
+			asking.json = true;
 			break;
 		case 'x':
 		case 's':
@@ -1122,8 +978,8 @@ main(int argc, char **argv)
 	args.argv = argv + optind + 1;
 	args.argc = argc - optind - 1;
 	run(argv[optind], &args);
-	if (client.answers != NULL)
-		fclose(client.answers);
+	if (asking.answers != NULL)
+		fclose(asking.answers);
 	if (fflush(stdout) != 0)
 		die("standard output: %s", strerror(errno));
 	return EXIT_DONE;

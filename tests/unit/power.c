@@ -81,24 +81,40 @@ on_end(struct bio *bio, struct cpu *cpu, uint64_t now)
 	bio_release(bio, cpu);
 }
 
+static int
+submit(struct bio *bio)
+{
+	struct cpu *cpu = machine->cpu;
+	static int result;
+
+	result = 0;
+	bio->end_io = on_end;
+	bio->priv = &result;
+	turn(cpu);
+	assert_int_equal(queue_submit(disk->queue, cpu, NULL, bio, 1), 0);
+	cpu_run(cpu, 1);
+	epoch_leave(&machine->epoch, cpu->id);
+	return result;
+}
+
+static int
+io_flush(void)
+{
+	static struct bio bio;
+
+	bio_init(&bio, REQ_OP_FLUSH, 0, NULL, 0);
+	return submit(&bio);
+}
+
 /* Of 512 bytes; returns 1 when it has ended well, 0: it has not. */
 static int
 io(enum req_op op, uint64_t pos, char *data)
 {
 	static struct bio bio;
-	static int result;
-	struct cpu *cpu = machine->cpu;
 
-	result = 0;
 	bio_init(&bio, op, pos, NULL, 0);
 	bio_add(&bio, true, 4096, data, 512);
-	bio.end_io = on_end;
-	bio.priv = &result;
-	turn(cpu);
-	assert_int_equal(queue_submit(disk->queue, cpu, NULL, &bio, 1), 0);
-	cpu_run(cpu, 1);
-	epoch_leave(&machine->epoch, cpu->id);
-	return result;
+	return submit(&bio);
 }
 
 static void
@@ -133,6 +149,24 @@ keeps_data_and_bad_blocks(void **state)
 	assert_true(disk_shown(disk)->power);
 	assert_int_equal(read_byte(0), 'a');
 	assert_int_equal(io(REQ_OP_READ, 8 * 512, data), -EIO);
+	off();
+	close_disk();
+}
+
+static void
+loses_what_is_not_flushed(void **state)
+{
+	(void)state; /* 1.1, 1.5: null_blk's way to cut the power */
+	open_disk("memory_backed=1 size=1 cache_size=64K");
+	write_byte(0, 'a');
+	assert_int_equal(io_flush(), 1);
+	write_byte(0, 'b');
+	write_byte(8192, 'c');
+	assert_int_equal(read_byte(0), 'b');
+	off();
+	on();
+	assert_int_equal(read_byte(0), 'a');
+	assert_int_equal(read_byte(8192), 0);
 	off();
 	close_disk();
 }
@@ -408,6 +442,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(keeps_data_and_bad_blocks),
+		cmocka_unit_test(loses_what_is_not_flushed),
 		cmocka_unit_test(keeps_data_of_any_size_that_reaches_it),
 		cmocka_unit_test(keeps_data_while_it_is_not_memory_backed),
 		cmocka_unit_test(goes_on_and_off_again_without_a_word),

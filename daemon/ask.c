@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT */
+/* A client's end of the control socket. */
+#include "ask.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct asking asking = { .fd = -1 };
+
+void
+die(const char *fmt, ...)
+{
+	va_list ap;
+
+	fputs("nullbctl: ", stderr);
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+	exit(EXIT_REFUSED);
+}
+
+void
+ask_connect(void)
+{
+	struct sockaddr_un addr = { .sun_family = AF_UNIX };
+
+	if (strlen(asking.control) >= sizeof(addr.sun_path))
+		die("%s: a path of more than %zu bytes", asking.control,
+		    sizeof(addr.sun_path) - 1);
+	memcpy(addr.sun_path, asking.control, strlen(asking.control) + 1);
+	asking.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (asking.fd < 0)
+		die("socket: %s", strerror(errno));
+	if (connect(asking.fd, (struct sockaddr *)&addr, sizeof(addr)) != 0) {
+		if (errno == ENOENT || errno == ECONNREFUSED)
+			die("no daemon is listening at %s (--control says "
+			    "where)",
+			    asking.control);
+		die("%s: %s", asking.control, strerror(errno));
+	}
+	asking.answers = fdopen(asking.fd, "r");
+	if (asking.answers == NULL)
+		die("fdopen: %s", strerror(errno));
+}
+
+static void
+send_line(const char *line, size_t len)
+{
+	ssize_t n;
+
+	while (len > 0) {
+		n = send(asking.fd, line, len, MSG_NOSIGNAL);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			die("%s: %s", asking.control, strerror(errno));
+		line += n;
+		len -= (size_t)n;
+	}
+}
+
+/* One line, however long the daemon makes it. */
+static json_t *
+read_answer(void)
+{
+	char *line = NULL;
+	size_t size = 0;
+	ssize_t len = getline(&line, &size, asking.answers);
+	json_error_t why;
+	json_t *answer;
+
+	if (len <= 0)
+		die("%s: the daemon hung up", asking.control);
+	if (asking.json)
+		fwrite(line, 1, (size_t)len, stdout);
+	answer = json_loadb(line, (size_t)len, 0, &why);
+	free(line);
+	if (!json_is_object(answer))
+		die("%s: an answer that is not JSON: %s", asking.control,
+		    why.text);
+	return answer;
+}
+
+/* Ask; does not return when the daemon refuses.  The request is given up. */
+json_t *
+ask_with(const char *command, json_t *request)
+{
+	const char *error = "no reason given";
+	json_t *answer;
+	char *line;
+
+	line = request != NULL ? json_dumps(request, JSON_COMPACT) : NULL;
+	if (line == NULL)
+		die("%s: not UTF-8, or out of memory", command);
+	json_decref(request);
+	if (asking.fd < 0)
+		ask_connect();
+	send_line(line, strlen(line));
+	send_line("\n", 1);
+	free(line);
+	answer = read_answer();
+	if (!json_is_true(json_object_get(answer, "ok"))) {
+		json_unpack(answer, "{s:s}", "error", &error);
+		die("%s", error);
+	}
+	return answer;
+}
+
+json_t *
+ask_to_set(const char *command, const char *name, const char *attribute,
+    const char *value)
+{
+	return ask_with(
+	    command, json_pack("{s:s, s:s*, s:s*, s:s*}", "command", command,
+			 "name", name, "attribute", attribute, "value", value));
+}
+
+json_t *
+ask(const char *command, const char *name, const char *attribute)
+{
+	return ask_to_set(command, name, attribute, NULL);
+}
+
+const char *
+ask_string(json_t *object, const char *member)
+{
+	const char *s = json_string_value(json_object_get(object, member));
+
+	if (s == NULL)
+		die("%s: an answer without %s", asking.control, member);
+	return s;
+}
