@@ -87,12 +87,10 @@ read_answer(void)
 	return answer;
 }
 
-/* Ask; does not return when the daemon refuses.  The request is given up. */
-json_t *
-ask_with(const char *command, json_t *request)
+/* The request is given up. */
+static json_t *
+exchange(const char *command, json_t *request)
 {
-	const char *error = "no reason given";
-	json_t *answer;
 	char *line;
 
 	line = request != NULL ? json_dumps(request, JSON_COMPACT) : NULL;
@@ -104,12 +102,32 @@ ask_with(const char *command, json_t *request)
 	send_line(line, strlen(line));
 	send_line("\n", 1);
 	free(line);
-	answer = read_answer();
+	return read_answer();
+}
+
+json_t *
+ask_with(const char *command, json_t *request)
+{
+	json_t *answer = exchange(command, request);
+	const char *error = "no reason given";
+
 	if (!json_is_true(json_object_get(answer, "ok"))) {
 		json_unpack(answer, "{s:s}", "error", &error);
 		die("%s", error);
 	}
 	return answer;
+}
+
+json_t *
+ask_if_there(const char *command, const char *name)
+{
+	json_t *answer = exchange(
+	    command, json_pack("{s:s, s:s}", "command", command, "name", name));
+
+	if (json_is_true(json_object_get(answer, "ok")))
+		return answer;
+	json_decref(answer);
+	return NULL;
 }
 
 json_t *

@@ -36,6 +36,8 @@ json_t *ask_with(const char *command, json_t *request);
 json_t *ask_to_set(const char *command, const char *name, const char *attribute,
     const char *value);
 json_t *ask(const char *command, const char *name, const char *attribute);
+/* Of a device that may be gone by now: NULL when the daemon refuses. */
+json_t *ask_if_there(const char *command, const char *name);
 /* A member that must be text. */
 const char *ask_string(json_t *object, const char *member);
 

@@ -24,6 +24,7 @@
 #include "attach.h"
 #include "ctl/blktrace.h"
 #include "ctl/ctl.h"
+#include "report.h"
 
 #define ALL_SECTORS "0-18446744073709551615"
 
@@ -339,104 +340,34 @@ run_help(const struct args *args)
 	attr_usage(daemon_attrs, stdout);
 }
 
-/* ---- iostat */
-
-static json_t *
-device_of(json_t *answer, const char *name)
-{
-	json_t *d;
-	size_t i;
-
-	json_array_foreach(json_object_get(answer, "devices"), i, d)
-		if (strcmp(ask_string(d, "name"), name) == 0)
-			return d;
-	return NULL;
-}
-
-/* A device's line: since the report before, or since its power came on. */
-static void
-print_report(json_t *device, json_t *before, bool extended)
-{
-	struct sample from = {}, to;
-
-	if (sample_unpack(json_object_get(device, "sample"), &to) != 0 ||
-	    (before != NULL &&
-		sample_unpack(json_object_get(before, "sample"), &from) != 0))
-		die("%s: an answer without counters", asking.control);
-	if (before == NULL)
-		from.now_ns = (uint64_t)json_integer_value(
-		    json_object_get(device, "on_ns"));
-	iostat_line(extended, ask_string(device, "name"), &from, &to, stdout);
-}
-
-/* A report now, and if there is an interval one each time it has passed. */
-static void
-report(
-    const struct args *args, const char *name, double interval, uint64_t count)
-{
-	bool extended = given(args, 'x');
-	json_t *before = NULL, *answer, *d;
-	struct timespec pause = {
-		.tv_sec = (time_t)interval,
-		.tv_nsec = (long)((interval - (double)(time_t)interval) * 1e9),
-	};
-	size_t i;
-
-	for (uint64_t n = 0; n < count; n++) {
-		if (n > 0)
-			nanosleep(&pause, NULL);
-		answer = ask("iostat", name, NULL);
-		if (!asking.json) {
-			iostat_header(extended, stdout);
-			json_array_foreach(
-			    json_object_get(answer, "devices"), i, d)
-				print_report(d,
-				    device_of(before, ask_string(d, "name")),
-				    extended);
-			putchar('\n');
-		}
-		fflush(stdout);
-		json_decref(before);
-		before = answer;
-	}
-	json_decref(before);
-}
-
-static bool
-is_number(const char *s)
-{
-	char *end;
-
-	strtod(s, &end);
-	return end != s && *end == '\0';
-}
+/* ---- what repeats */
 
 static void
 run_iostat(const struct args *args)
 {
-	const char *name = NULL;
-	double interval = 0;
-	uint64_t count = 1;
-	int i = 0;
+	struct repeat r = repeat_parse("iostat", args->argc, args->argv);
 
-	if (i < args->argc && !is_number(args->argv[i]))
-		name = args->argv[i++];
-	if (i < args->argc) {
-		interval = strtod(args->argv[i++], NULL);
-		count = UINT64_MAX;
-		if (!(interval > 0 && interval <= 1e6)) {
-			fprintf(stderr, "nullbctl: iostat: an interval is "
-					"seconds, more than 0\n");
-			exit(EXIT_USAGE);
-		}
-	}
-	if (i < args->argc &&
-	    (uint_parse(args->argv[i++], NULL, &count) != 0 || count == 0)) {
-		fprintf(stderr, "nullbctl: iostat: a count is a number, at "
-				"least 1\n");
-		exit(EXIT_USAGE);
-	}
-	report(args, name, interval, count);
+	report_iostat(&r, given(args, 'x'));
+}
+
+static void
+run_latency(const struct args *args)
+{
+	struct repeat r =
+	    repeat_parse("latency", args->argc - 1, args->argv + 1);
+
+	if (r.name != NULL)
+		bad_usage();
+	r.name = args->argv[0];
+	report_latency(&r);
+}
+
+static void
+run_top(const struct args *args)
+{
+	struct repeat r = repeat_parse("top", args->argc, args->argv);
+
+	report_top(&r);
 }
 
 /* ---- trace */
@@ -810,6 +741,11 @@ static const struct command {
 	{ "iostat", "[-x] [NAME] [INTERVAL [COUNT]]",
 	    "what iostat prints: first since power-on, then in each interval",
 	    0, 3, run_iostat, "xj" },
+	{ "latency", "NAME [INTERVAL [COUNT]]",
+	    "percentiles, as fio prints them: likewise", 1, 3, run_latency,
+	    "j" },
+	{ "top", "[NAME] [INTERVAL [COUNT]]",
+	    "IOPS, MB/s, merges, depth, latency, live", 0, 3, run_top, "j" },
 	{ "diskstats", "[-s] [NAME]", "fio's \"Disk stats\" line", 0, 1,
 	    run_diskstats, "sj" },
 	{ "segments", "NAME", "bvecs, segments, splits, refused merges", 1, 1,

@@ -32,6 +32,7 @@
 #include "base/epoch.h"
 #include "base/heap.h"
 #include "base/hist.h"
+#include "base/latency.h"
 #include "base/util.h"
 
 #define SECTOR_SHIFT 9
@@ -531,6 +532,7 @@ struct ctx {
 	struct cpu *cpu;
 	struct hctx *hctx;
 	_Atomic(struct trace_ring *) ring; /* NULL: nobody traces */
+	struct latency *latency;           /* of what ended, by stat_group */
 	_Alignas(64) struct ctx_stat stat;
 	_Alignas(
 	    64) pthread_mutex_t lock; /* of the list: any cpu takes from it */
@@ -779,6 +781,9 @@ void stat_read(struct queue *q, struct queue_stat *out, uint64_t now);
  * in_queue, where that is sampled) is the disk's alone, and 0 here.
  */
 void stat_read_hctx(const struct hctx *hctx, struct queue_stat *out);
+/* How long requests took, from when they were set up until they ended. */
+void
+stat_latency(const struct queue *q, enum stat_group g, struct latency *out);
 /*
  * The fields of /sys/block/X/stat as the profile has them (11, 15 or 17), in
  * its format: right-aligned, blanks between, a newline at the end.

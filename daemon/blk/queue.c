@@ -29,6 +29,16 @@ nr_requests_of(const struct queue_conf *conf)
 	return nr <= BLK_MAX_SCHED_RQ ? nr : 0;
 }
 
+static void
+ctx_free(struct ctx *ctx)
+{
+	if (ctx == NULL)
+		return;
+	free(ctx->latency);
+	pthread_mutex_destroy(&ctx->lock);
+	free(ctx);
+}
+
 static struct ctx *
 ctx_new(struct queue *q, unsigned cpu)
 {
@@ -41,6 +51,11 @@ ctx_new(struct queue *q, unsigned cpu)
 	ctx->hctx = q->hctx[cpu % q->conf.nr_hw_queues];
 	pthread_mutex_init(&ctx->lock, NULL);
 	TAILQ_INIT(&ctx->list);
+	ctx->latency = calloc(STAT_NR, sizeof(ctx->latency[0]));
+	if (ctx->latency == NULL) {
+		ctx_free(ctx);
+		return NULL;
+	}
 	return ctx;
 }
 
@@ -94,12 +109,8 @@ queue_free(struct queue *q)
 	if (q == NULL)
 		return;
 	trace_free(q);
-	for (i = 0; q->ctx != NULL && i < q->machine->nr_cpus; i++) {
-		if (q->ctx[i] == NULL)
-			continue;
-		pthread_mutex_destroy(&q->ctx[i]->lock);
-		free(q->ctx[i]);
-	}
+	for (i = 0; q->ctx != NULL && i < q->machine->nr_cpus; i++)
+		ctx_free(q->ctx[i]);
 	for (i = 0; q->hctx != NULL && i < q->conf.nr_hw_queues; i++)
 		hctx_free(q->hctx[i]);
 	free(q->ctx);

@@ -290,6 +290,8 @@ stat_end(struct request *rq, uint64_t now)
 	add(&st->sectors[g], rq->bytes >> SECTOR_SHIFT);
 	add(&st->ios[g], 1);
 	add(&st->ticks_ns[g], duration_ns(rq, now));
+	latency_add(
+	    &rq->ctx->latency[g], now > rq->start_ns ? now - rq->start_ns : 0);
 	hist_add(&st->segments, rq->nr_segs);
 	hist_add(&st->request_sectors, rq->bytes >> SECTOR_SHIFT);
 	add(&st->ended[rw_of(rq->op)], 1);
@@ -303,6 +305,8 @@ stat_flush(struct request *flush, uint64_t now)
 
 	add(&st->ios[STAT_FLUSH], 1);
 	add(&st->ticks_ns[STAT_FLUSH], duration_ns(flush, now));
+	latency_add(&flush->ctx->latency[STAT_FLUSH],
+	    now > flush->start_ns ? now - flush->start_ns : 0);
 }
 
 /* What a cpu has counted; ticks in ns. */
@@ -367,6 +371,16 @@ void
 stat_read_hctx(const struct hctx *hctx, struct queue_stat *out)
 {
 	read_ctxs(hctx->queue, hctx, out);
+}
+
+void
+stat_latency(const struct queue *q, enum stat_group g, struct latency *out)
+{
+	unsigned i;
+
+	*out = (struct latency){};
+	for (i = 0; i < q->machine->nr_cpus; i++)
+		latency_merge(out, &q->ctx[i]->latency[g]);
 }
 
 /* Four fields of a group; the times are printed as 32 bits (6.1). */

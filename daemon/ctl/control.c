@@ -388,6 +388,14 @@ run_segments(struct call *call, struct disk *d)
 }
 
 static json_t *
+run_latency(struct call *call, struct disk *d)
+{
+	(void)call;
+	return json_pack("{s:b, s:I, s:o}", "ok", 1, "on_ns",
+	    (json_int_t)d->on_ns, "latency", latency_pack(d));
+}
+
+static json_t *
 run_queue(struct call *call, struct disk *d)
 {
 	(void)call;
@@ -543,6 +551,7 @@ static const struct command {
 	{ "stat", .run_on = run_stat },
 	{ "inflight", .run_on = run_inflight },
 	{ "segments", .run_on = run_segments },
+	{ "latency", .run_on = run_latency },
 	{ "queue", .run_on = run_queue },
 	{ "iostat", .run = run_iostat },
 	{ "diskstats", .run = run_diskstats },

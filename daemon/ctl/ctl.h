@@ -373,6 +373,15 @@ int segments_add(struct json_t *json, const struct queue_stat *st);
 /* The same as tables; 0, or -EINVAL when it is something else. */
 int segments_print(struct json_t *json, FILE *out);
 
+/* ------------------------------------------------------------- latency.c */
+
+/* How long requests of a disk that is on took.  NULL when out of memory. */
+struct json_t *latency_pack(const struct disk *d);
+/* Those of a group; 0, or -EINVAL when it is something else. */
+int latency_unpack(struct json_t *json, enum stat_group g, struct latency *out);
+/* Their percentiles, as fio prints them. */
+void latency_print(enum stat_group g, const struct latency *l, FILE *out);
+
 /* ----------------------------------------------------------- queueinfo.c */
 
 /* The queue of a disk that is on: its limits, rules, tags and counts. */

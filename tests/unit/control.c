@@ -240,9 +240,19 @@ assert_object(const char *command)
 static void
 looks_into_a_queue(void **state)
 {
+	json_t *answer;
+
 	(void)state; /* what is in the objects: unit/segments, queueinfo */
 	assert_object("segments");
 	assert_object("queue");
+	answer = ask("{\"command\":\"latency\",\"name\":\"old\"}");
+	assert_int_equal(
+	    json_integer_value(json_object_get(answer, "on_ns")), ON_NS);
+	assert_true(json_is_object(
+	    json_object_get(json_object_get(answer, "latency"), "flush")));
+	json_decref(answer);
+	assert_refused("{\"command\":\"latency\",\"name\":\"off\"}", "ENODEV",
+	    "off: the power is off");
 }
 
 static void

@@ -154,6 +154,10 @@ ctl frobnicate
 expect 2 "" "nullbctl: frobnicate: no such command*"
 ctl iostat nullb0 0
 expect 2 "" "nullbctl: iostat: an interval*"
+ctl top nope 0.1 1
+expect 1 "" "nullbctl: nope: no such device"
+ctl latency nullb0 x
+expect 2 "" "usage:*"
 ctl stat -x nullb0
 expect 2 "" "usage:*"
 ctl iostat -s
@@ -181,6 +185,22 @@ refused merges *" ""
 	ctl --json segments nullb0
 	[[ $out == *'"sectors_per_request":{"count":'*',"sum":2048,'* ]] ||
 		fail "1 MiB written, 2048 sectors: $out"
+	ctl latency nullb0
+	expect 0 "nullb0:
+  write: *, avg=* usec
+    lat percentiles (*sec):
+     |  1.00th=\[*99.99th=\[*\]" ""
+	ctl latency nullb0 0.1 2
+	expect 0 "nullb0:*
+nullb0:" ""
+	ctl --json latency nullb0
+	[[ $out == *'"write":{"count":'[1-9]*'"from_ns":'* ]] ||
+		fail "no write took any time: $out"
+	ctl top 0.1 2
+	expect 0 "NAME * p99.9 us
+nullb0 *
+NAME * p99.9 us
+nullb0 *" ""
 	ctl queue nullb0
 	expect 0 "/sys/block/nullb0/queue*max_sectors_kb * 127*
 the plug of 6.12*
