@@ -164,19 +164,53 @@ run_get(struct call *call)
 
 /* ---- devices that come and go; an answer of NULL comes later */
 
-static json_t *
-set_power(struct call *call, struct disk *d)
+static int
+set_power(const struct ctl *ctl, void *from, struct disk *d, const char *value,
+    char *err, size_t errlen)
 {
-	char err[CTL_MAX_ERROR] = "";
 	bool on;
+
+	if (bool_parse(value, &on) != 0)
+		return refuse(err, errlen, -EINVAL,
+		    "power: \"%s\": allowed: 0, 1, on, off", value);
+	if (ctl->power == NULL)
+		return refuse(
+		    err, errlen, -EOPNOTSUPP, "its power cannot change");
+	return ctl->power(from, d, on, err, errlen);
+}
+
+static bool
+is_power(const char *attribute)
+{
+	const struct attr *a = attr_find(disk_attrs, attribute);
+
+	return a != NULL && strcmp(a->name, "power") == 0;
+}
+
+int
+ctl_set(const struct ctl *ctl, void *from, struct disk *d,
+    const char *attribute, const char *value, uint64_t now, char *err,
+    size_t errlen)
+{
 	int ret;
 
-	if (bool_parse(call->value, &on) != 0)
-		return fail(EINVAL, "%s: power: \"%s\": allowed: 0, 1, on, off",
-		    d->name, call->value);
-	if (call->ctl->power == NULL)
-		return fail(EOPNOTSUPP, "%s: its power cannot change", d->name);
-	ret = call->ctl->power(call->from, d, on, err, sizeof(err));
+	if (is_power(attribute))
+		return set_power(ctl, from, d, value, err, errlen);
+	if (d->queue != NULL && ctl->settle == NULL)
+		return refuse(err, errlen, -ENOTSUP, "is on");
+	ret = disk_set(d, attribute, value, now, err, errlen);
+	if (ret == -EINPROGRESS)
+		ctl->settle(from, d);
+	return ret;
+}
+
+static json_t *
+set(struct call *call, struct disk *d, const char *attribute)
+{
+	char err[CTL_MAX_ERROR] = "";
+	int ret = ctl_set(call->ctl, call->from, d, attribute, call->value,
+	    call->now, err, sizeof(err));
+
 	if (ret == -EINPROGRESS)
 		return NULL;
 	if (ret != 0)
@@ -193,28 +227,38 @@ run_power(struct call *call)
 		return fail(ENODEV, "%s: no such device", call->name);
 	if (call->value == NULL)
 		return fail(EINVAL, "power: \"value\" is missing");
-	return set_power(call, d);
+	return set(call, d, "power");
+}
+
+int
+ctl_create(const struct ctl *ctl, void *from, const char *name,
+    json_t *attributes, char *err, size_t errlen)
+{
+	struct device *dev;
+	int ret;
+
+	if (ctl->config == NULL || ctl->create == NULL)
+		return refuse(
+		    err, errlen, -EOPNOTSUPP, "no device can be made");
+	ret = config_create(ctl->config, name, attributes, &dev, err, errlen);
+	if (ret != 0)
+		return ret;
+	ret = ctl->create(from, dev, err, errlen);
+	if (ret != 0)
+		config_drop(ctl->config, dev);
+	return ret;
 }
 
 static json_t *
 run_create(struct call *call)
 {
-	struct config *config = call->ctl->config;
 	char err[CTL_MAX_ERROR] = "";
-	struct device *dev;
-	int ret;
+	int ret = ctl_create(call->ctl, call->from, call->name,
+	    call->attributes, err, sizeof(err));
 
-	if (config == NULL || call->ctl->create == NULL)
-		return fail(EOPNOTSUPP, "create: no device can be made");
-	ret = config_create(
-	    config, call->name, call->attributes, &dev, err, sizeof(err));
 	if (ret != 0)
 		return fail(-ret, "%s: %s", call->name, err);
-	ret = call->ctl->create(call->from, dev, err, sizeof(err));
-	if (ret == 0)
-		return json_pack("{s:b}", "ok", 1);
-	config_drop(config, dev);
-	return fail(-ret, "%s: %s", call->name, err);
+	return json_pack("{s:b}", "ok", 1);
 }
 
 static json_t *
@@ -233,39 +277,17 @@ run_remove(struct call *call)
 	return NULL;
 }
 
-static bool
-is_power(const char *attribute)
-{
-	const struct attr *a = attr_find(disk_attrs, attribute);
-
-	return a != NULL && strcmp(a->name, "power") == 0;
-}
-
 static json_t *
 run_set(struct call *call)
 {
 	struct disk *d = find_disk(call);
-	char err[CTL_MAX_ERROR];
-	int ret;
 
 	if (d == NULL)
 		return fail(ENODEV, "%s: no such device", call->name);
 	if (call->attribute == NULL || call->value == NULL)
 		return fail(EINVAL, "set: \"%s\" is missing",
 		    call->attribute == NULL ? "attribute" : "value");
-	if (is_power(call->attribute))
-		return set_power(call, d);
-	if (d->queue != NULL && call->ctl->settle == NULL)
-		return fail(ENOTSUP, "set: %s is on", d->name);
-	ret = disk_set(
-	    d, call->attribute, call->value, call->now, err, sizeof(err));
-	if (ret == -EINPROGRESS) {
-		call->ctl->settle(call->from, d);
-		return NULL;
-	}
-	if (ret != 0)
-		return fail(-ret, "%s: %s", d->name, err);
-	return json_pack("{s:b}", "ok", 1);
+	return set(call, d, call->attribute);
 }
 
 /* What stat_show() needs. */

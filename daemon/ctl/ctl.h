@@ -536,7 +536,54 @@ char *ctl_request(const struct ctl *ctl, void *from, const char *line,
  */
 char *ctl_settled(const struct disk *disk, int error, const char *text);
 
+/*
+ * The same as "set" and "create" without JSON around: 0; -EINPROGRESS: it will
+ * settle, and ctl->settle() or ctl->power() knows who waits; or -errno with a
+ * sentence.
+ */
+int ctl_set(const struct ctl *ctl, void *from, struct disk *d,
+    const char *attribute, const char *value, uint64_t now, char *err,
+    size_t errlen);
+int ctl_create(const struct ctl *ctl, void *from, const char *name,
+    struct json_t *attributes, char *err, size_t errlen);
+
 /* An attribute as null_blk prints it, a string; NULL when out of memory. */
 struct json_t *ctl_value(const struct attr *a, const struct disk_conf *conf);
+
+/* ---------------------------------------------------------------- tree.c */
+
+/*
+ * The devices as files, as configfs and sysfs of the kernel have them: a file
+ * is a number, which stays until its device is gone.  One thread.
+ */
+struct tree;
+
+#define TREE_ROOT 1u
+
+struct tree_entry {
+	const char *name; /* until something else is done */
+	uint64_t ino;
+};
+
+/* NULL: no memory.  It looks into `ctl` each time. */
+struct tree *tree_new(const struct ctl *ctl);
+void tree_free(struct tree *t); /* NULL is fine */
+/* The nth entry of a directory; false: there are fewer, or it is none. */
+bool tree_entry(struct tree *t, uint64_t dir, unsigned n, struct tree_entry *e);
+/* 0: there is none of that name. */
+uint64_t tree_lookup(struct tree *t, uint64_t dir, const char *name);
+/* Its type and permissions; 0 or -ENOENT: it is gone. */
+int tree_mode(const struct tree *t, uint64_t ino, mode_t *out);
+/* What cat shows: 0, or -errno. */
+int tree_read(const struct tree *t, uint64_t ino, uint64_t now, FILE *out);
+/*
+ * echo, mkdir, rmdir: 0, -errno as the kernel has it, or -EINPROGRESS: as
+ * ctl_set() has it.
+ */
+int tree_write(const struct tree *t, void *from, uint64_t ino,
+    const char *value, uint64_t now);
+int
+tree_mkdir(const struct tree *t, void *from, uint64_t dir, const char *name);
+int tree_rmdir(struct tree *t, void *from, uint64_t dir, const char *name);
 
 #endif

@@ -15,7 +15,7 @@
 #define KIB(sectors) ((sectors) / 2)
 #define NBD_MAX_TEXT 4096 /* bytes of a string of the NBD protocol (N17) */
 
-static const struct attr_group null_blk = {
+const struct attr_group null_blk = {
 	.title = "attributes of null_blk",
 };
 

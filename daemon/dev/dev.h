@@ -309,6 +309,7 @@ struct disk_conf {
 };
 
 extern const struct attr disk_attrs[];
+extern const struct attr_group null_blk; /* those of its configfs */
 /*
  * Those that are null_blk's, in the form of its configfs' "features":
  * alphabetical, commas between, a newline at the end.
