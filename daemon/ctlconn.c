@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/util.h"
 
 struct ctlconn {
 	struct daemon *daemon;
@@ -24,8 +25,7 @@ struct ctlconn {
 	struct tracer *tracer; /* its records are sent; NULL: none */
 	size_t nr_in;
 	bool ended; /* it sends nothing more; close after the answers */
-	struct disk *settles; /* what its request waits for, or NULL: */
-	bool departs;         /* not a change, but that it is off */
+	struct waiter waiter; /* of its request, if that is answered later */
 	char *out;            /* answers not sent */
 	size_t nr_out, sent;
 	char in[CTL_MAX_LINE];
@@ -35,6 +35,7 @@ static void
 ctlconn_free(struct ctlconn *c)
 {
 	tracer_free(c->tracer);
+	waiter_cancel(&c->waiter);
 	ev_io_stop(c->daemon->main.ev, &c->rd);
 	ev_io_stop(c->daemon->main.ev, &c->wr);
 	TAILQ_REMOVE(&c->daemon->ctlconns, c, link);
@@ -67,10 +68,11 @@ answer(struct ctlconn *c, const char *line, size_t len)
 static bool
 request(struct ctlconn *c, const char *line, size_t len)
 {
-	char *text = ctl_request(&c->daemon->ctl, c, line, len, clock_ns());
+	char *text =
+	    ctl_request(&c->daemon->ctl, &c->waiter, line, len, clock_ns());
 	bool ok;
 
-	if (c->settles != NULL)
+	if (waiter_waits(&c->waiter))
 		return true;
 	if (text == NULL)
 		return false;
@@ -126,7 +128,7 @@ go_on(struct ctlconn *c)
 	bool more = memchr(c->in, '\n', c->nr_in) != NULL;
 	int sent = flush(c);
 
-	if (c->settles != NULL) { /* its answer is the next thing */
+	if (waiter_waits(&c->waiter)) { /* its answer is the next thing */
 		ev_io_stop(ev, &c->rd);
 		ev_io_stop(ev, &c->wr);
 		return;
@@ -161,107 +163,32 @@ serve(struct ctlconn *c)
 		go_on(c);
 }
 
-/* ---- changes */
+/* ---- what struct ctl asks of it */
 
-void
-ctlconn_settle(void *from, struct disk *disk)
+static struct ctlconn *
+conn_of(void *from)
 {
-	struct ctlconn *c = from;
-
-	c->settles = disk;
-	daemon_settle(c->daemon);
+	return container_of(from, struct ctlconn, waiter);
 }
 
-/* Those that wait for this are answered. */
+/* The answer to a request that took its time. */
 static void
-answer_waiting(struct daemon *d, const struct disk *disk, bool departs,
-    int error, const char *text)
+on_done(struct waiter *w, const struct disk *disk, int error, const char *text)
 {
-	struct ctlconn *c, *next;
-	char *line;
+	struct ctlconn *c = conn_of(w);
+	char *line = ctl_settled(disk, error, text);
 
-	for (c = TAILQ_FIRST(&d->ctlconns); c != NULL; c = next) {
-		next = TAILQ_NEXT(c, link);
-		if (c->settles != disk || c->departs != departs)
-			continue;
-		c->settles = NULL;
-		c->departs = false;
-		line = ctl_settled(disk, error, text);
-		if (line == NULL || !answer(c, line, strlen(line)))
-			ctlconn_free(c);
-		else
-			go_on(c);
-		free(line);
-	}
+	if (line == NULL || !answer(c, line, strlen(line)))
+		ctlconn_free(c);
+	else
+		go_on(c);
+	free(line);
 }
-
-void
-ctlconn_settled(
-    struct daemon *d, const struct disk *disk, int error, const char *text)
-{
-	answer_waiting(d, disk, false, error, text);
-}
-
-void
-ctlconn_departed(struct daemon *d, const struct disk *disk)
-{
-	answer_waiting(d, disk, true, 0, NULL);
-}
-
-/* ---- devices that come and go */
-
-int
-ctlconn_create(void *from, const struct device *dev, char *err, size_t errlen)
-{
-	struct ctlconn *c = from;
-	int ret = device_introduce(c->daemon, dev, err, errlen);
-
-	if (ret == 0)
-		systemd_ready(c->daemon);
-	return ret;
-}
-
-static int
-depart(struct ctlconn *c, struct disk *disk, bool remove)
-{
-	int ret = power_off(c->daemon, disk, remove);
-
-	if (ret != -EINPROGRESS)
-		return ret;
-	c->settles = disk;
-	c->departs = true;
-	return ret;
-}
-
-int
-ctlconn_power(void *from, struct disk *disk, bool on, char *err, size_t errlen)
-{
-	struct ctlconn *c = from;
-	int ret;
-
-	if (on) {
-		ret = device_power_on(c->daemon, disk, err, errlen);
-		systemd_ready(c->daemon);
-		return ret;
-	}
-	ret = depart(c, disk, false);
-	if (ret != 0 && ret != -EINPROGRESS)
-		refuse(err, errlen, ret, "power: %s", strerror(-ret));
-	return ret;
-}
-
-int
-ctlconn_remove(void *from, struct disk *disk)
-{
-	return depart(from, disk, true);
-}
-
-/* ---- clients */
 
 int
 ctlconn_clients(void *from, struct client **out)
 {
-	struct ctlconn *c = from;
+	struct ctlconn *c = conn_of(from);
 
 	return client_list(c->daemon, out);
 }
@@ -269,7 +196,7 @@ ctlconn_clients(void *from, struct client **out)
 int
 ctlconn_kick(void *from, uint64_t id)
 {
-	struct ctlconn *c = from;
+	struct ctlconn *c = conn_of(from);
 
 	return client_kick(c->daemon, id);
 }
@@ -277,7 +204,7 @@ ctlconn_kick(void *from, uint64_t id)
 int
 ctlconn_places(void *from, const struct disk *disk, struct place **out)
 {
-	struct ctlconn *c = from;
+	struct ctlconn *c = conn_of(from);
 
 	return uri_places(c->daemon, disk, out);
 }
@@ -287,7 +214,7 @@ ctlconn_places(void *from, const struct disk *disk, struct place **out)
 int
 ctlconn_trace(void *from, struct disk *disk)
 {
-	struct ctlconn *c = from;
+	struct ctlconn *c = conn_of(from);
 
 	return tracer_attach(c->daemon, disk, c, &c->tracer);
 }
@@ -407,6 +334,7 @@ ctlconn_new(struct daemon *d, int fd)
 		return;
 	}
 	c->daemon = d;
+	c->waiter = (struct waiter){ .daemon = d, .done = on_done };
 	c->fd = fd;
 	ev_io_init(&c->rd, on_readable, fd, EV_READ);
 	ev_io_init(&c->wr, on_writable, fd, EV_WRITE);

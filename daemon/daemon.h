@@ -13,6 +13,7 @@
  *	conn.c     one NBD connection: bytes between a socket and a session
  *	tls.c      how they go through TLS
  *	client.c   who is connected
+ *	waiter.c   who changes a device, and waits until it is done
  *	ctlconn.c  one connection of the control socket
  *	tracer.c   a trace on its way to files, or to such a connection
  *	uri.c      where a device is served
@@ -70,6 +71,7 @@ TAILQ_HEAD(departure_list, departure);
 TAILQ_HEAD(conn_list, conn);
 TAILQ_HEAD(ctlconn_list, ctlconn);
 TAILQ_HEAD(tracer_list, tracer);
+TAILQ_HEAD(waiter_list, waiter);
 
 static inline uint64_t
 clock_ns(void)
@@ -302,6 +304,40 @@ void listen_close_all(struct daemon *d);
 /* A connection was closed: accepting may go on. */
 void listen_resume(struct daemon *d);
 
+/* -------------------------------------------------------------- waiter.c */
+
+/* Who asks for a change, and may have to wait until it is made. */
+struct waiter {
+	TAILQ_ENTRY(waiter) link; /* in daemon->waiters, while it does */
+	struct daemon *daemon;
+	struct disk *disk; /* of the change; NULL: it does not wait */
+	bool departs;      /* not for a change, but that it is off */
+	/* It is done; or refused, -errno with a sentence.  May free it. */
+	void (*done)(struct waiter *w, const struct disk *disk, int error,
+	    const char *text);
+};
+
+static inline bool
+waiter_waits(const struct waiter *w)
+{
+	return w->disk != NULL;
+}
+
+/* It is about to be gone; fine if it does not wait. */
+void waiter_cancel(struct waiter *w);
+/* for struct ctl, whose `from` is the waiter */
+void waiter_settle(void *from, struct disk *disk);
+int
+waiter_create(void *from, const struct device *dev, char *err, size_t errlen);
+int
+waiter_power(void *from, struct disk *disk, bool on, char *err, size_t errlen);
+int waiter_remove(void *from, struct disk *disk);
+/* The change of a disk has settled: who asked for it is told. */
+void waiter_settled(
+    struct daemon *d, const struct disk *disk, int error, const char *text);
+/* It is off, and perhaps about to be gone: the same. */
+void waiter_departed(struct daemon *d, const struct disk *disk);
+
 /* ------------------------------------------------------------- ctlconn.c */
 
 void ctlconn_new(struct daemon *d, int fd);
@@ -309,22 +345,11 @@ void ctlconn_new(struct daemon *d, int fd);
 void ctlconn_close_all(struct daemon *d);
 /* It does: they get what is left, as far as they read it in TRACE_END_MS. */
 void ctlconn_end_traces(struct daemon *d);
-/* for daemon->ctl */
+/* for daemon->ctl, whose `from` is their waiter */
 int ctlconn_trace(void *from, struct disk *disk);
-void ctlconn_settle(void *from, struct disk *disk);
 int ctlconn_clients(void *from, struct client **out);
 int ctlconn_kick(void *from, uint64_t id);
 int ctlconn_places(void *from, const struct disk *disk, struct place **out);
-int
-ctlconn_create(void *from, const struct device *dev, char *err, size_t errlen);
-int
-ctlconn_power(void *from, struct disk *disk, bool on, char *err, size_t errlen);
-int ctlconn_remove(void *from, struct disk *disk);
-/* The change of a disk has settled: who asked for it is answered. */
-void ctlconn_settled(
-    struct daemon *d, const struct disk *disk, int error, const char *text);
-/* It is off, and perhaps gone: the same. */
-void ctlconn_departed(struct daemon *d, const struct disk *disk);
 /* The disk that it is traced goes off: no more comes; or hang up on it. */
 void ctlconn_end_trace(struct ctlconn *c, bool hang_up);
 /* For its tracer: bytes that it takes now; take some: 0 or -ENOMEM; */
@@ -414,7 +439,7 @@ int device_trace(struct daemon *d, struct disk *disk, char *err, size_t errlen);
 int power_on(struct daemon *d, struct disk *disk, char *err, size_t errlen);
 /*
  * It goes off, and with `remove` is a device no more.  0: it was off already.
- * -EINPROGRESS: when it has happened, ctlconn_departed() is called.  -ENOMEM.
+ * -EINPROGRESS: when it has happened, waiter_departed() is called.  -ENOMEM.
  */
 int power_off(struct daemon *d, struct disk *disk, bool remove);
 /* The daemon ends, and no worker runs any more. */
@@ -545,6 +570,7 @@ struct daemon {
 	pthread_mutex_t clients_lock;
 	struct conn_list clients; /* of all loops */
 	struct ctlconn_list ctlconns;
+	struct waiter_list waiters; /* for a change, or that a device is off */
 	unsigned nr_ctlconns;
 	struct tracer_list tracers;
 	ev_timer trace_tick;         /* while there are any */

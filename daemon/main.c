@@ -276,14 +276,14 @@ make_disks(struct daemon *d, struct config *c)
 
 	d->ctl = (struct ctl){
 		.trace = ctlconn_trace,
-		.settle = ctlconn_settle,
+		.settle = waiter_settle,
 		.clients = ctlconn_clients,
 		.kick = ctlconn_kick,
 		.places = ctlconn_places,
 		.config = d->config,
-		.create = ctlconn_create,
-		.power = ctlconn_power,
-		.remove = ctlconn_remove,
+		.create = waiter_create,
+		.power = waiter_power,
+		.remove = waiter_remove,
 	};
 	STAILQ_FOREACH(dev, &c->devices, link)
 		if (device_add(d, dev, err, sizeof(err)) != 0)
@@ -426,7 +426,7 @@ on_settle(struct ev_loop *ev, ev_timer *w, int revents)
 			continue;
 		}
 		export_offer_trim(d, disk);
-		ctlconn_settled(d, disk, ret, err);
+		waiter_settled(d, disk, ret, err);
 	}
 	if (!more)
 		ev_timer_stop(ev, w);
@@ -599,6 +599,7 @@ main(int argc, char **argv)
 	if (systemd_init(&d.systemd, err, sizeof(err)) != 0)
 		log_fatal("%s", err);
 	TAILQ_INIT(&d.ctlconns);
+	TAILQ_INIT(&d.waiters);
 	TAILQ_INIT(&d.tracers);
 	TAILQ_INIT(&d.clients);
 	TAILQ_INIT(&d.departures);

@@ -165,7 +165,7 @@ arrive(struct departure *dep)
 	bool remove = dep->remove;
 
 	departure_free(dep);
-	ctlconn_departed(d, disk); /* what they ask next is for a later turn */
+	waiter_departed(d, disk); /* what they ask next is for a later turn */
 	if (remove) {
 		log_info("%s: removed", disk->name);
 		device_remove(d, disk);

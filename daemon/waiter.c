@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Who changes devices at run time: a control connection, or a process that
+ * writes to a file of --sysfs.  What cannot be done at once is answered later,
+ * when the queue has emptied or the device is off.
+ */
+#include "daemon.h"
+
+#include <errno.h>
+#include <string.h>
+
+static void
+wait_for(struct waiter *w, struct disk *disk, bool departs)
+{
+	w->disk = disk;
+	w->departs = departs;
+	TAILQ_INSERT_TAIL(&w->daemon->waiters, w, link);
+}
+
+void
+waiter_cancel(struct waiter *w)
+{
+	if (w->disk == NULL)
+		return;
+	TAILQ_REMOVE(&w->daemon->waiters, w, link);
+	w->disk = NULL;
+}
+
+/* ---- for struct ctl */
+
+void
+waiter_settle(void *from, struct disk *disk)
+{
+	struct waiter *w = from;
+
+	wait_for(w, disk, false);
+	daemon_settle(w->daemon);
+}
+
+int
+waiter_create(void *from, const struct device *dev, char *err, size_t errlen)
+{
+	struct waiter *w = from;
+	int ret = device_introduce(w->daemon, dev, err, errlen);
+
+	if (ret == 0)
+		systemd_ready(w->daemon);
+	return ret;
+}
+
+static int
+depart(struct waiter *w, struct disk *disk, bool remove)
+{
+	int ret = power_off(w->daemon, disk, remove);
+
+	if (ret == -EINPROGRESS)
+		wait_for(w, disk, true);
+	return ret;
+}
+
+int
+waiter_power(void *from, struct disk *disk, bool on, char *err, size_t errlen)
+{
+	struct waiter *w = from;
+	int ret;
+
+	if (on) {
+		ret = device_power_on(w->daemon, disk, err, errlen);
+		systemd_ready(w->daemon);
+		return ret;
+	}
+	ret = depart(w, disk, false);
+	if (ret != 0 && ret != -EINPROGRESS)
+		refuse(err, errlen, ret, "power: %s", strerror(-ret));
+	return ret;
+}
+
+int
+waiter_remove(void *from, struct disk *disk)
+{
+	return depart(from, disk, true);
+}
+
+/* ---- it is done */
+
+/* Each may be gone after that, or wait again, at the end. */
+static void
+wake(struct daemon *d, const struct disk *disk, bool departs, int error,
+    const char *text)
+{
+	struct waiter *w, *next, *last = TAILQ_LAST(&d->waiters, waiter_list);
+
+	for (w = TAILQ_FIRST(&d->waiters); w != NULL; w = next) {
+		next = w != last ? TAILQ_NEXT(w, link) : NULL;
+		if (w->disk != disk || w->departs != departs)
+			continue;
+		waiter_cancel(w);
+		w->done(w, disk, error, text);
+	}
+}
+
+void
+waiter_settled(
+    struct daemon *d, const struct disk *disk, int error, const char *text)
+{
+	wake(d, disk, false, error, text);
+}
+
+void
+waiter_departed(struct daemon *d, const struct disk *disk)
+{
+	wake(d, disk, true, 0, NULL);
+}
