@@ -8,7 +8,7 @@ CC      ?= gcc
 VERSION := 0.1.0
 
 # What is needed, as Debian 12 names it.  `make deps` installs what is missing.
-DEPS_BUILD := gcc make pkg-config libc6-dev libev-dev libinih-dev libjansson-dev libbsd-dev uthash-dev \
+DEPS_BUILD := gcc make pkg-config libc6-dev libev-dev libinih-dev libjansson-dev libbsd-dev uthash-dev libfuse3-dev \
 	      libgnutls28-dev libnl-genl-3-dev
 DEPS_DEMO  := fio
 DEPS_CHECK := valgrind strace libcmocka-dev libnbd-dev libnbd-bin python3-libnbd fio nbd-client qemu-utils \
@@ -28,9 +28,10 @@ E        := $(if $(V),@:,@echo)
 Q        := $(if $(V),,@)
 ALL_CFLAGS = -std=gnu17 $(OPT) $(WARN) $(SAN) -fno-strict-aliasing -pthread \
 	    -D_GNU_SOURCE -DNULLBD_VERSION='"$(VERSION)"' -Idaemon -Itests \
-	    $(shell pkg-config --cflags jansson inih libnl-genl-3.0 2>/dev/null) $(CFLAGS)
+	    $(shell pkg-config --cflags jansson inih libnl-genl-3.0 fuse3 2>/dev/null) $(CFLAGS)
 LIBS_CTL = $(shell pkg-config --libs jansson inih 2>/dev/null) -lm
 LIBS_EV  = -lev
+LIBS_FUSE = $(shell pkg-config --libs fuse3 2>/dev/null)
 LIBS_TLS = $(shell pkg-config --libs gnutls 2>/dev/null)
 LIBS_NL  = $(shell pkg-config --libs libnl-genl-3.0 2>/dev/null)
 LIBS_NBD = $(shell pkg-config --libs libnbd 2>/dev/null)
@@ -70,7 +71,7 @@ $(B)/libupper.a: $(call obj,$(upper_src))
 
 $(B)/nullbd: $(call obj,$(main_src)) $(B)/libupper.a $(B)/libnullb.a
 	$(E) '  LD    $@'
-	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS_EV) $(LIBS_TLS) $(LIBS_CTL)
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS_EV) $(LIBS_FUSE) $(LIBS_TLS) $(LIBS_CTL)
 
 $(B)/nullbctl: $(call obj,$(client_src)) $(B)/libupper.a $(B)/libnullb.a
 	$(E) '  LD    $@'

@@ -15,6 +15,7 @@
  *	client.c   who is connected
  *	waiter.c   who changes a device, and waits until it is done
  *	ctlconn.c  one connection of the control socket
+ *	sysfs.c    the devices as files
  *	tracer.c   a trace on its way to files, or to such a connection
  *	uri.c      where a device is served
  *	host.c     what the machine has for us
@@ -66,6 +67,7 @@ enum exit_status {
 struct conn;
 struct daemon;
 struct loop;
+struct sysfs;
 struct tracer;
 TAILQ_HEAD(departure_list, departure);
 TAILQ_HEAD(conn_list, conn);
@@ -358,6 +360,16 @@ int ctlconn_put(struct ctlconn *c, const char *data, size_t len);
 /* send what is there.  This may free it, and the tracer. */
 void ctlconn_stream(struct ctlconn *c);
 
+/* --------------------------------------------------------------- sysfs.c */
+
+/*
+ * Mount the files of the devices at d->conf.sysfs; the main loop serves them.
+ * 0, or -errno with a sentence.
+ */
+int sysfs_start(struct daemon *d, char *err, size_t errlen);
+/* Unmount them, if they are; who waits for an answer gets ESHUTDOWN. */
+void sysfs_stop(struct daemon *d);
+
 /* -------------------------------------------------------------- tracer.c */
 
 /*
@@ -570,6 +582,7 @@ struct daemon {
 	pthread_mutex_t clients_lock;
 	struct conn_list clients; /* of all loops */
 	struct ctlconn_list ctlconns;
+	struct sysfs *sysfs;        /* NULL: not mounted */
 	struct waiter_list waiters; /* for a change, or that a device is off */
 	unsigned nr_ctlconns;
 	struct tracer_list tracers;

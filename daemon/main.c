@@ -57,6 +57,7 @@ static const struct option long_options[] = {
 	{ "address", required_argument, NULL, 'a' },
 	{ "listen", required_argument, NULL, OPT_LISTEN },
 	{ "control", required_argument, NULL, OPT_SETTING },
+	{ "sysfs", required_argument, NULL, OPT_SETTING },
 	{ "workers", required_argument, NULL, OPT_SETTING },
 	{ "run", required_argument, NULL, OPT_RUN },
 	{ "print-uri", no_argument, NULL, OPT_PRINT_URI },
@@ -101,6 +102,9 @@ help(void)
 	    "says it,\n"
 	    "                       such as vsock:PORT\n"
 	    "      --control PATH   listen for nullbctl(1) on a UNIX socket\n"
+	    "      --sysfs DIR      mount the devices there as files, as in "
+	    "configfs\n"
+	    "                       and /sys/block\n"
 	    "      --tls MODE       off, allowed or required\n"
 	    "      --tls-certificates DIR\n"
 	    "                       where server-cert.pem, server-key.pem and, "
@@ -338,6 +342,7 @@ give_up(struct daemon *d, const char *fmt, ...)
 	va_list ap;
 
 	listen_close_all(d);
+	sysfs_stop(d);
 	if (d->has_pidfile)
 		pidfile_remove(d->conf.pidfile);
 	va_start(ap, fmt);
@@ -388,6 +393,15 @@ make_listeners(struct daemon *d)
 	return;
 fail:
 	give_up(d, "%s", err);
+}
+
+static void
+start_sysfs(struct daemon *d)
+{
+	char err[MAX_ERROR] = "";
+
+	if (d->conf.sysfs != NULL && sysfs_start(d, err, sizeof(err)) != 0)
+		give_up(d, "%s", err);
 }
 
 /*
@@ -649,6 +663,7 @@ main(int argc, char **argv)
 	reload_watch(&d);
 	make_listeners(&d);
 	start_traces(&d);
+	start_sysfs(&d);
 	start_workers(&d);
 	announce(&d, &o);
 	loop_run(&d.main);

@@ -75,6 +75,7 @@ shutdown_begin(struct daemon *d)
 	systemd_notify(&d->systemd, "STOPPING=1\nSTATUS=shutting down");
 	listen_close_all(d);
 	ctlconn_close_all(d);
+	sysfs_stop(d);
 	ev_timer_stop(d->main.ev, &d->depart); /* all go, at this one's pace */
 	TAILQ_FOREACH(c, &d->main.conns, link)
 		conn_shutdown(c);

@@ -48,6 +48,7 @@ struct daemon_conf {
 	char *address;        /* of the TCP listener that `port` asks for */
 	uint32_t port;        /* 0: none */
 	char *control;        /* path of the control socket; NULL: none */
+	char *sysfs;          /* where files are mounted; NULL: nowhere */
 	uint32_t workers;     /* loops; 0: one a core, or a CPU of `affinity` */
 	char *affinity;       /* their CPUs, see cpu_list_parse(); NULL: any */
 	char *default_export; /* what "" means; NULL: the first */

@@ -67,6 +67,9 @@ const struct attr daemon_attrs[] = {
 	    .help = "address of `port`" },
 	{ DAEMON(control), .max = DAEMON_MAX_PATH,
 	    .help = "path of the control socket; none if empty" },
+	{ DAEMON(sysfs), .max = 4095,
+	    .help = "directory to mount the devices on as files, as null_blk's "
+		    "configfs and /sys/block have them (FUSE); none if empty" },
 	{ DAEMON(workers), .def = "0", .max = 256,
 	    .help = "loops, each a CPU to the block layer; 0: one a core, or "
 		    "one for each CPU of `affinity`" },

@@ -22,6 +22,7 @@
 #include "ctl/ctl.h"
 
 #include <sys/stat.h>
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -101,32 +102,59 @@ find_disk(const struct tree *t, const char *name)
 	return NULL;
 }
 
+static struct slot *
+find_slot(const struct tree *t, const char *name)
+{
+	for (unsigned i = 0; i < t->nr_slots; i++)
+		if (strcmp(t->slot[i].name, name) == 0)
+			return &t->slot[i];
+	return NULL;
+}
+
+/* One whose device is gone.  There are some: then few are looked at. */
+static struct slot *
+idle_slot(const struct tree *t)
+{
+	if (t->nr_slots < MAX_SLOTS && t->nr_slots <= 2 * t->ctl->nr_disks)
+		return NULL;
+	for (unsigned i = 0; i < t->nr_slots; i++)
+		if (find_disk(t, t->slot[i].name) == NULL)
+			return &t->slot[i];
+	return NULL;
+}
+
+static struct slot *
+one_more_slot(struct tree *t)
+{
+	struct slot *s;
+
+	if (t->nr_slots == MAX_SLOTS)
+		return NULL;
+	s = realloc(t->slot, (t->nr_slots + 1) * sizeof(*s));
+	if (s == NULL)
+		return NULL;
+	t->slot = s;
+	s = &s[t->nr_slots++];
+	s->generation = 0;
+	return s;
+}
+
 /* That of the name, or one of a device that is gone, or a new one. */
 static struct slot *
 slot_of(struct tree *t, const char *name)
 {
-	struct slot *idle = NULL, *s;
+	struct slot *s = find_slot(t, name);
 
-	for (unsigned i = 0; i < t->nr_slots; i++) {
-		s = &t->slot[i];
-		if (strcmp(s->name, name) == 0)
-			return s;
-		if (idle == NULL && find_disk(t, s->name) == NULL)
-			idle = s;
-	}
-	if (idle == NULL) {
-		if (t->nr_slots == MAX_SLOTS)
-			return NULL;
-		s = realloc(t->slot, (t->nr_slots + 1) * sizeof(*s));
-		if (s == NULL)
-			return NULL;
-		t->slot = s;
-		idle = &s[t->nr_slots++];
-		idle->generation = 0;
-	}
-	snprintf(idle->name, sizeof(idle->name), "%s", name);
-	idle->generation++;
-	return idle;
+	if (s != NULL)
+		return s;
+	s = idle_slot(t);
+	if (s == NULL)
+		s = one_more_slot(t);
+	if (s == NULL)
+		return NULL;
+	snprintf(s->name, sizeof(s->name), "%s", name);
+	s->generation++;
+	return s;
 }
 
 /* 0: there is no room for it. */
@@ -287,11 +315,27 @@ tree_entry(struct tree *t, uint64_t dir, unsigned n, struct tree_entry *e)
 	}
 }
 
+/* The same as to look at all of them. */
+static uint64_t
+lookup_disk(struct tree *t, uint64_t dir, const char *name)
+{
+	struct disk *d = find_disk(t, name);
+	struct tree_entry e;
+
+	if (d == NULL || (dir == INO_BLOCK && d->queue == NULL) ||
+	    !give_disk(t, d, dir == INO_BLOCK ? BLOCK_DIR : CONFIG_DIR, &e))
+		return 0;
+	return e.ino;
+}
+
 uint64_t
 tree_lookup(struct tree *t, uint64_t dir, const char *name)
 {
 	struct tree_entry e;
 
+	if (dir == INO_BLOCK ||
+	    (dir == INO_NULLB && strcmp(name, "features") != 0))
+		return lookup_disk(t, dir, name);
 	for (unsigned n = 0; tree_entry(t, dir, n, &e); n++)
 		if (strcmp(e.name, name) == 0)
 			return e.ino;
@@ -442,11 +486,32 @@ refuse_locked(const struct attr *a, const char *value)
 	return ret != 0 ? ret : -EBUSY;
 }
 
+/* sysfs has strstrip() for words; of numbers the parser takes one newline. */
+static int
+set(const struct tree *t, void *from, struct disk *d, const struct attr *a,
+    const char *value, uint64_t now)
+{
+	char name[80], err[CTL_MAX_ERROR], *word = NULL;
+	size_t len = strlen(value);
+	int ret;
+
+	snprintf(name, sizeof(name), "%s%s", attr_prefix(a), a->name);
+	if (a->type == ATTR_ROW) {
+		while (len > 0 && isspace((unsigned char)value[len - 1]))
+			len--;
+		value = word = strndup(value, len);
+		if (word == NULL)
+			return -ENOMEM;
+	}
+	ret = ctl_set(t->ctl, from, d, name, value, now, err, sizeof(err));
+	free(word);
+	return ret;
+}
+
 int
 tree_write(const struct tree *t, void *from, uint64_t ino, const char *value,
     uint64_t now)
 {
-	char name[80], err[CTL_MAX_ERROR];
 	const struct attr *a;
 	struct node n;
 
@@ -461,9 +526,7 @@ tree_write(const struct tree *t, void *from, uint64_t ino, const char *value,
 	if (n.kind == CONFIG_ATTR && n.disk->queue != NULL &&
 	    !is_unlocked(a->name))
 		return refuse_locked(a, value);
-	snprintf(name, sizeof(name), "%s%s", attr_prefix(a), a->name);
-	return ctl_set(
-	    t->ctl, from, n.disk, name, value, now, err, sizeof(err));
+	return set(t, from, n.disk, a, value, now);
 }
 
 /* As in null_blk it is off (1.1). */

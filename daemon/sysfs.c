@@ -1,0 +1,494 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * --sysfs DIR: the files of ctl/tree.c, with FUSE.  All of it is the main
+ * loop's: what cannot be done at once (the power goes off, a queue has to
+ * empty) is answered when it is, and meanwhile others are served.  Nothing is
+ * cached, so that what is read is what is.
+ */
+#define FUSE_USE_VERSION 34
+
+#include "daemon.h"
+
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fuse_lowlevel.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/util.h"
+
+#define FILE_SIZE    4096 /* as sysfs has it, whatever is in it */
+#define MAX_REQUESTS 16   /* a turn: others want theirs */
+
+/* A write or an rmdir that takes its time. */
+struct pending {
+	struct waiter waiter;
+	TAILQ_ENTRY(pending) link; /* in sysfs->pending */
+	struct sysfs *sysfs;
+	fuse_req_t req;
+	size_t written; /* 0: it was no write */
+};
+TAILQ_HEAD(pending_list, pending);
+
+struct sysfs {
+	struct daemon *daemon;
+	struct tree *tree;
+	struct fuse_session *session;
+	struct fuse_buf buf;
+	ev_io io;
+	struct pending_list pending;
+};
+
+/* What cat shows, as of when it was read from the beginning. */
+struct file {
+	char *text;
+	size_t len;
+};
+
+static struct sysfs *
+sysfs_of(fuse_req_t req)
+{
+	return fuse_req_userdata(req);
+}
+
+/* ---- what there is */
+
+static int
+get_stat(const struct sysfs *s, fuse_ino_t ino, struct stat *st)
+{
+	int ret;
+
+	*st = (struct stat){
+		.st_ino = ino,
+		.st_nlink = 1,
+		.st_uid = geteuid(),
+		.st_gid = getegid(),
+	};
+	ret = tree_mode(s->tree, ino, &st->st_mode);
+	if (ret == 0 && S_ISREG(st->st_mode))
+		st->st_size = FILE_SIZE;
+	return ret;
+}
+
+static void
+reply_entry(fuse_req_t req, uint64_t ino)
+{
+	struct fuse_entry_param e = { .ino = ino };
+
+	if (ino == 0 || get_stat(sysfs_of(req), ino, &e.attr) != 0)
+		fuse_reply_err(req, ENOENT);
+	else
+		fuse_reply_entry(req, &e);
+}
+
+static void
+on_lookup(fuse_req_t req, fuse_ino_t dir, const char *name)
+{
+	reply_entry(req, tree_lookup(sysfs_of(req)->tree, dir, name));
+}
+
+static void
+on_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct stat st;
+
+	(void)fi;
+	if (get_stat(sysfs_of(req), ino, &st) != 0)
+		fuse_reply_err(req, ENOENT);
+	else
+		fuse_reply_attr(req, &st, 0);
+}
+
+/* "echo 1 >file" wants it empty first: so it is. */
+static void
+on_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
+    struct fuse_file_info *fi)
+{
+	(void)attr;
+	if (to_set &
+	    (FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
+		fuse_reply_err(req, EPERM);
+	else
+		on_getattr(req, ino, fi);
+}
+
+static void
+on_readdir(fuse_req_t req, fuse_ino_t dir, size_t size, off_t from,
+    struct fuse_file_info *fi)
+{
+	struct tree *t = sysfs_of(req)->tree;
+	char *buf = malloc(size);
+	struct tree_entry e;
+	size_t used = 0, len;
+
+	(void)fi;
+	if (buf == NULL) {
+		fuse_reply_err(req, ENOMEM);
+		return;
+	}
+	for (; from < 2 || tree_entry(t, dir, (unsigned)from - 2, &e); from++) {
+		struct stat st = { .st_ino = dir, .st_mode = S_IFDIR };
+
+		if (from < 2)
+			e.name = from == 0 ? "." : "..";
+		else if (get_stat(sysfs_of(req), e.ino, &st) != 0)
+			continue;
+		len = fuse_add_direntry(
+		    req, buf + used, size - used, e.name, &st, from + 1);
+		if (len > size - used)
+			break;
+		used += len;
+	}
+	fuse_reply_buf(req, buf, used);
+	free(buf);
+}
+
+/* ---- reading */
+
+/* The kernel asks what an open is for before root is let through. */
+static bool
+may_open(mode_t mode, int flags)
+{
+	int how = flags & O_ACCMODE;
+
+	return (how == O_WRONLY || (mode & 0444) != 0) &&
+	       (how == O_RDONLY || (mode & 0222) != 0);
+}
+
+static void
+on_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct file *file;
+	mode_t mode;
+	int ret = tree_mode(sysfs_of(req)->tree, ino, &mode);
+
+	if (ret == 0 && !may_open(mode, fi->flags))
+		ret = -EACCES;
+	file = ret == 0 ? calloc(1, sizeof(*file)) : NULL;
+	if (file == NULL) {
+		fuse_reply_err(req, ret == 0 ? ENOMEM : -ret);
+		return;
+	}
+	fi->fh = (uintptr_t)file;
+	fi->direct_io = 1;
+	if (fuse_reply_open(req, fi) != 0) { /* nobody will release it */
+		free(file->text);
+		free(file);
+	}
+}
+
+static int
+fill(struct sysfs *s, fuse_ino_t ino, struct file *file)
+{
+	FILE *out;
+	int ret;
+
+	free(file->text);
+	*file = (struct file){};
+	out = open_memstream(&file->text, &file->len);
+	if (out == NULL)
+		return -ENOMEM;
+	ret = tree_read(s->tree, ino, clock_ns(), out);
+	if (fclose(out) != 0 && ret == 0)
+		ret = -ENOMEM;
+	return ret;
+}
+
+static void
+on_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t from,
+    struct fuse_file_info *fi)
+{
+	struct file *file = (struct file *)(uintptr_t)fi->fh;
+	int ret = 0;
+
+	if (from == 0 || file->text == NULL)
+		ret = fill(sysfs_of(req), ino, file);
+	if (ret != 0) {
+		fuse_reply_err(req, -ret);
+		return;
+	}
+	if ((size_t)from > file->len)
+		from = (off_t)file->len;
+	if (size > file->len - (size_t)from)
+		size = file->len - (size_t)from;
+	fuse_reply_buf(req, file->text + from, size);
+}
+
+static void
+on_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct file *file = (struct file *)(uintptr_t)fi->fh;
+
+	(void)ino;
+	free(file->text);
+	free(file);
+	fuse_reply_err(req, 0);
+}
+
+/* ---- changes */
+
+static void
+reply_changed(fuse_req_t req, int ret, size_t written)
+{
+	if (ret == 0 && written > 0)
+		fuse_reply_write(req, written);
+	else
+		fuse_reply_err(req, -ret);
+}
+
+static void
+pending_end(struct pending *p, int ret)
+{
+	TAILQ_REMOVE(&p->sysfs->pending, p, link);
+	reply_changed(p->req, ret, p->written);
+	free(p);
+}
+
+static void
+on_done(struct waiter *w, const struct disk *disk, int error, const char *text)
+{
+	(void)disk;
+	(void)text; /* there is no room for a sentence in an errno */
+	pending_end(container_of(w, struct pending, waiter), error);
+}
+
+static struct pending *
+pending_new(fuse_req_t req, size_t written)
+{
+	struct sysfs *s = sysfs_of(req);
+	struct pending *p = malloc(sizeof(*p));
+
+	if (p == NULL) {
+		fuse_reply_err(req, ENOMEM);
+		return NULL;
+	}
+	*p = (struct pending){
+		.waiter = { .daemon = s->daemon, .done = on_done },
+		.sysfs = s,
+		.req = req,
+		.written = written,
+	};
+	TAILQ_INSERT_TAIL(&s->pending, p, link);
+	return p;
+}
+
+/* A write is a value, whatever the offset. */
+static void
+on_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size,
+    off_t from, struct fuse_file_info *fi)
+{
+	struct pending *p = pending_new(req, size);
+	char *value;
+	int ret = -ENOMEM;
+
+	(void)from;
+	(void)fi;
+	if (p == NULL)
+		return;
+	value = strndup(data, size);
+	if (value != NULL)
+		ret = tree_write(
+		    p->sysfs->tree, &p->waiter, ino, value, clock_ns());
+	free(value);
+	if (ret != -EINPROGRESS)
+		pending_end(p, ret);
+}
+
+static void
+on_mkdir(fuse_req_t req, fuse_ino_t dir, const char *name, mode_t mode)
+{
+	struct sysfs *s = sysfs_of(req);
+	struct waiter w = { .daemon = s->daemon };
+	int ret = tree_mkdir(s->tree, &w, dir, name);
+
+	(void)mode;
+	if (ret != 0)
+		fuse_reply_err(req, -ret);
+	else
+		reply_entry(req, tree_lookup(s->tree, dir, name));
+}
+
+static void
+on_rmdir(fuse_req_t req, fuse_ino_t dir, const char *name)
+{
+	struct pending *p = pending_new(req, 0);
+	int ret;
+
+	if (p == NULL)
+		return;
+	ret = tree_rmdir(p->sysfs->tree, &p->waiter, dir, name);
+	if (ret != -EINPROGRESS)
+		pending_end(p, ret);
+}
+
+static const struct fuse_lowlevel_ops ops = {
+	.lookup = on_lookup,
+	.getattr = on_getattr,
+	.setattr = on_setattr,
+	.readdir = on_readdir,
+	.open = on_open,
+	.read = on_read,
+	.release = on_release,
+	.write = on_write,
+	.mkdir = on_mkdir,
+	.rmdir = on_rmdir,
+};
+
+/* ---- the session */
+
+static void
+on_readable(struct ev_loop *ev, ev_io *w, int revents)
+{
+	struct sysfs *s = w->data;
+	int n;
+
+	(void)revents;
+	for (unsigned i = 0; i < MAX_REQUESTS; i++) {
+		n = fuse_session_receive_buf(s->session, &s->buf);
+		if (n == -EAGAIN || n == -EINTR)
+			return;
+		if (n <= 0) {
+			log_warn("%s: is not mounted any more",
+			    s->daemon->conf.sysfs);
+			ev_io_stop(ev, w);
+			return;
+		}
+		fuse_session_process_buf(s->session, &s->buf);
+	}
+}
+
+static void
+fuse_says(enum fuse_log_level level, const char *fmt, va_list ap)
+{
+	char text[MAX_ERROR];
+
+	vsnprintf(text, sizeof(text), fmt, ap);
+	text[strcspn(text, "\n")] = '\0';
+	if (level <= FUSE_LOG_WARNING)
+		log_warn("%s", text);
+	else
+		log_debug("%s", text);
+}
+
+/* What a daemon left behind that was killed. */
+static void
+clear_stale(const char *dir)
+{
+	struct stat st;
+
+	if (stat(dir, &st) != 0 && errno == ENOTCONN)
+		(void)umount2(dir, MNT_DETACH);
+}
+
+/* Another daemon's, perhaps, which would unmount ours when it ends. */
+static bool
+is_mount_point(const char *dir, const struct stat *st)
+{
+	char *parent = NULL;
+	struct stat up;
+	bool is;
+
+	if (asprintf(&parent, "%s/..", dir) < 0)
+		return false;
+	is = stat(parent, &up) == 0 && up.st_dev != st->st_dev;
+	free(parent);
+	return is;
+}
+
+static int
+check_place(const char *dir, char *err, size_t errlen)
+{
+	struct stat st;
+
+	clear_stale(dir);
+	if (stat(dir, &st) != 0)
+		return refuse(
+		    err, errlen, -errno, "sysfs: %s: %s", dir, strerror(errno));
+	if (!S_ISDIR(st.st_mode))
+		return refuse(
+		    err, errlen, -ENOTDIR, "sysfs: %s: not a directory", dir);
+	if (is_mount_point(dir, &st))
+		return refuse(err, errlen, -EBUSY,
+		    "sysfs: %s: something is mounted there already", dir);
+	return 0;
+}
+
+static int
+mount_at(struct sysfs *s, const char *dir, char *err, size_t errlen)
+{
+	char *argv[] = { "nullbd", "-o", "fsname=nullbd,subtype=nullbd", "-o",
+		geteuid() == 0 ? "allow_other,default_permissions"
+			       : "default_permissions",
+		NULL };
+	struct fuse_args args = FUSE_ARGS_INIT(5, argv);
+	int ret = check_place(dir, err, errlen);
+
+	if (ret != 0)
+		return ret;
+	fuse_set_log_func(fuse_says);
+	s->session = fuse_session_new(&args, &ops, sizeof(ops), s);
+	fuse_opt_free_args(&args);
+	if (s->session == NULL)
+		return refuse(err, errlen, -ENOMEM, "sysfs: no FUSE session");
+	if (fuse_session_mount(s->session, dir) != 0) {
+		fuse_session_destroy(s->session);
+		s->session = NULL;
+		return refuse(err, errlen, -EIO,
+		    "sysfs: %s: cannot be mounted (is there /dev/fuse, and, "
+		    "but for root, fusermount3?)",
+		    dir);
+	}
+	return 0;
+}
+
+int
+sysfs_start(struct daemon *d, char *err, size_t errlen)
+{
+	struct sysfs *s = calloc(1, sizeof(*s));
+	int fd, ret;
+
+	if (s == NULL)
+		return refuse(err, errlen, -ENOMEM, "sysfs: out of memory");
+	s->daemon = d;
+	TAILQ_INIT(&s->pending);
+	s->tree = tree_new(&d->ctl);
+	ret = s->tree != NULL ? mount_at(s, d->conf.sysfs, err, errlen)
+			      : refuse(err, errlen, -ENOMEM, "sysfs: memory");
+	if (ret != 0) {
+		tree_free(s->tree);
+		free(s);
+		return ret;
+	}
+	fd = fuse_session_fd(s->session);
+	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+	ev_io_init(&s->io, on_readable, fd, EV_READ);
+	s->io.data = s;
+	ev_io_start(d->main.ev, &s->io);
+	d->sysfs = s;
+	return 0;
+}
+
+void
+sysfs_stop(struct daemon *d)
+{
+	struct sysfs *s = d->sysfs;
+	struct pending *p;
+
+	if (s == NULL)
+		return;
+	d->sysfs = NULL;
+	ev_io_stop(d->main.ev, &s->io);
+	while ((p = TAILQ_FIRST(&s->pending)) != NULL) {
+		waiter_cancel(&p->waiter);
+		pending_end(p, -ESHUTDOWN);
+	}
+	fuse_session_unmount(s->session);
+	fuse_session_destroy(s->session);
+	free(s->buf.mem);
+	tree_free(s->tree);
+	free(s);
+}
