@@ -57,10 +57,15 @@ _nullbctl() {
 		case $command:$nr in
 		:0) words=$(_nullbctl_commands) ;;
 		help:0) words=$(_nullbctl_attributes) ;;
-		clients:* | list:* | kick:* | help:*) ;;
+		clients:* | list:* | kick:* | help:* | features:* | create:0) ;;
+		create:*)
+			words=$(_nullbctl_attributes | sed 's/$/=/')
+			compopt -o nospace 2>/dev/null
+			;;
 		detach:0) words="$(_nullbctl_devices) $(compgen -G '/dev/nbd*')" ;;
 		attach:1) words=$(compgen -G '/dev/nbd*') ;;
 		*:0) words=$(_nullbctl_devices) ;;
+		power:1) words='on off' ;;
 		get:1 | set:1) words=$(_nullbctl_attributes) ;;
 		set:2) words=$(_nullbctl_values "$before") ;;
 		esac

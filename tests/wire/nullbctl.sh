@@ -41,6 +41,12 @@ expect 0 "*memory_limit=0*ENOSPC*memory_limit=auto*" ""
 ctl help nope
 expect 2 "" "nullbctl: nope: no such attribute"
 
+# nor do null_blk's features, on a line, in order
+ctl features
+expect 0 "badblocks,badblocks_once,*,memory_backed,*,virt_boundary*" ""
+[ "$(tr , '\n' <<<"$out" | LC_ALL=C sort)" = "$(tr , '\n' <<<"$out")" ] ||
+	fail "features in no order: $out"
+
 start_nullbd "nullb0:size=64M,memory_backed=1,description=the first" \
 	"old:kernel=4.14"
 
@@ -78,6 +84,55 @@ ctl inflight old
 expect 0 "       0        0" ""
 ctl --json diskstats old
 expect 0 '{"ok":true,"devices":*"   0       1 old 0 0 *}' ""
+
+# devices that come and go
+ctl create new size=1G memory_backed=1 badblocks=+1-2 badblocks=+8-8 \
+	description="a = b"
+expect 0 "" ""
+ctl get new description
+expect 0 "a = b" ""
+ctl get new badblocks
+expect 0 $'1 2\n8 1' ""
+ctl get new power
+expect 0 1 ""
+ctl create new
+expect 1 "" "nullbctl: new: there is one already"
+ctl create other blocksize=1000
+expect 1 "" "nullbctl: other: blocksize: 1000: allowed: *"
+ctl create other nope=1
+expect 1 "" "nullbctl: other: nope: no such attribute"
+ctl create other size
+expect 2 "" 'nullbctl: create: "size": allowed: ATTRIBUTE=VALUE'
+ctl create
+expect 2 "" "usage:*"
+ctl power new off
+expect 0 "" ""
+ctl list
+expect 0 "*new * off * 1073741824*" ""
+ctl get new power
+expect 0 0 ""
+ctl uri new
+expect 1 "" "nullbctl: new: the power is off"
+ctl set new size 2G
+expect 0 "" ""
+ctl set new power 1
+expect 0 "" ""
+ctl uri new
+expect 0 "$(uri new)" ""
+ctl set new power=0
+expect 0 "" ""
+ctl power new maybe
+expect 1 "" 'nullbctl: new: power: "maybe": allowed: 0, 1, on, off'
+ctl power new
+expect 2 "" "usage:*"
+ctl --json remove new
+expect 0 '{"ok":true}' ""
+ctl remove new
+expect 1 "" "nullbctl: new: no such device"
+ctl create off power=0
+expect 0 "" ""
+ctl remove off
+expect 0 "" ""
 
 # clients: nobody, or one that waits
 ctl clients

@@ -113,6 +113,11 @@ values() {
 	queue/iosched/async_depth 4 8
 	queue/iosched/prio_aging_expire 1 500
 	plug call each
+	irqmode 0 2
+	completion_nsec 0 20000
+	submit_queues 2 1
+	poll_queues 0 1
+	memory_limit 1073741824 0
 	mbps 40960 0
 	badblocks_once 1 0
 	badblocks_partial_io 1 0
@@ -135,7 +140,8 @@ live=$("$NULLBCTL" help | awk '/^  [^ ]/ { name = $1 } /\(live\)/ { print name }
 [ "$live" = "$(values | cut -d ' ' -f 1 | sort)" ] ||
 	fail "live are: $live"
 
-start_nullbd "nullb0:size=64M,memory_backed=1,discard=1" "old:kernel=4.14" \
+start_nullbd --workers 2 "nullb0:size=64M,memory_backed=1,discard=1" \
+	"old:kernel=4.14" \
 	"gathers:plug_nsec=30s" \
 	"slow:irqmode=2,completion_nsec=2s" \
 	"slower:irqmode=2,completion_nsec=$((GIVE_UP_S + 3))s"
@@ -168,9 +174,12 @@ becomes nullb0 scheduler none
 
 # refusals
 refused nullb0 size 128M "size: cannot change while the device is on*"
-refused nullb0 irqmode 2 "irqmode: cannot change while the device is on*"
+refused nullb0 blocking 0 "blocking: cannot change while the device is on*"
+refused nullb0 submit_queues 3 \
+	"submit_queues: 3: allowed while it is on: 1 to 2, the workers"
+refused nullb0 submit_queues 0 "submit_queues: 0: allowed while it is on: *"
+refused nullb0 poll_queues 2 "poll_queues: 2: allowed while it is on: at most 1"
 refused nullb0 kernel 6.1 "kernel: cannot change while the device is on*"
-refused nullb0 power 0 "power: cannot change while the device is on*"
 refused nullb0 plug_nsec 1 "plug_nsec: cannot change while the device is on*"
 refused nullb0 queue/max_hw_sectors_kb 64 "queue/max_hw_sectors_kb: read only"
 refused nullb0 nope 1 "nope: no such attribute"
@@ -215,7 +224,8 @@ done
 for _ in 1 2 3; do
 	each_value
 	refused nullb0 nomerges 3 'queue/nomerges: "3": out of range, *'
-	refused nullb0 irqmode 0 "irqmode: cannot change while the device is on*"
+	refused nullb0 blocksize 4096 \
+		"blocksize: cannot change while the device is on*"
 	ctl set nullb0 nr_requests 0
 	expect 0 "" ""
 done
