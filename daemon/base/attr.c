@@ -406,6 +406,14 @@ assign(const struct attr *a, void *obj, struct value *new)
 	value_fini(a, &old);
 }
 
+static int
+is_locked(const struct attr *a, char *err, size_t errlen)
+{
+	return refuse(err, errlen, -EBUSY,
+	    "%s%s: cannot change while the device is on: power it off before",
+	    attr_prefix(a), a->name);
+}
+
 int
 attr_set(const struct attr *tab, void *obj, const char *name, const char *value,
     bool live, char *err, size_t errlen)
@@ -421,12 +429,9 @@ attr_set(const struct attr *tab, void *obj, const char *name, const char *value,
 	if (a->type == ATTR_SHOWN)
 		return refuse(err, errlen, -EACCES, "%s%s: read only",
 		    attr_prefix(a), a->name);
-	if (live && !a->live)
-		return refuse(err, errlen, -EBUSY,
-		    "%s%s: cannot change while the device is on, only be "
-		    "given when nullbd starts",
-		    attr_prefix(a), a->name);
 	if (a->type == ATTR_OBJECT) {
+		if (live && !a->live)
+			return is_locked(a, err, errlen);
 		load(a, obj, &new);
 		return a->object->set(new.object, value, err, errlen);
 	}
@@ -437,6 +442,9 @@ attr_set(const struct attr *tab, void *obj, const char *name, const char *value,
 	if (ret != 0)
 		return explain(a, unit, value, ret, err, errlen);
 	ret = a->check != NULL ? a->check(value, err, errlen) : 0;
+	/* in this order, as null_blk's NULLB_DEVICE_ATTR */
+	if (ret == 0 && live && !a->live)
+		ret = is_locked(a, err, errlen);
 	if (ret != 0) {
 		value_fini(a, &new);
 		return ret;

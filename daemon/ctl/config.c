@@ -384,8 +384,8 @@ config_check(const struct config *c, unsigned nr_cpus, FILE *errors)
 		ret = -EINVAL;
 	}
 	STAILQ_FOREACH(d, &c->devices, link)
-		if (disk_check(&d->conf, nr_cpus, &conf, &queue, err,
-			sizeof(err)) != 0) {
+		if (d->conf.power && disk_check(&d->conf, nr_cpus, &conf,
+					 &queue, err, sizeof(err)) != 0) {
 			fprintf(errors, "%s: %s: %s\n", d->where, d->name, err);
 			ret = -EINVAL;
 		}
@@ -526,7 +526,9 @@ print_device(const struct device *d, unsigned nr_cpus, FILE *out)
 	struct queue_conf queue;
 	char err[1];
 
-	disk_check(&d->conf, nr_cpus, &conf, &queue, err, sizeof(err));
+	conf = d->conf; /* one that is off is as it was set */
+	if (d->conf.power)
+		disk_check(&d->conf, nr_cpus, &conf, &queue, err, sizeof(err));
 	if (attr_init(disk_attrs, &plain) != 0)
 		return;
 	fprintf(out, "\n[%s]\n", d->name);

@@ -190,7 +190,8 @@ void config_drop(struct config *c, struct device *d);
 int config_finish(struct config *c);
 
 /*
- * After config_finish(): what power-on would refuse, names that two devices
+ * After config_finish(): what power-on would refuse of devices whose power is
+ * to be on, names that two devices
  * have, a default_export that is none; a line each to `errors`
  * ("nullbd.conf:12: nullb0: blocksize: ...").  0 or -EINVAL.
  */

@@ -282,6 +282,26 @@ takes_every_kernel_there_is(void **state)
 	attr_fini(disk_attrs, &c);
 }
 
+/* As configfs' "features" since 6.15. */
+static void
+tells_the_features_of_null_blk(void **state)
+{
+	char text[2048] = "", *rest = text, *name, *last = NULL;
+	FILE *out = fmemopen(text, sizeof(text), "w");
+	size_t nr = 0;
+
+	(void)state;
+	disk_features(out);
+	fclose(out);
+	assert_int_equal(text[strlen(text) - 1], '\n');
+	text[strlen(text) - 1] = '\0';
+	for (; (name = strsep(&rest, ",")) != NULL; last = name, nr++) {
+		assert_true(last == NULL || strcmp(last, name) < 0);
+		assert_non_null(attr_find(disk_attrs, name));
+	}
+	assert_true(nr >= 26);
+}
+
 int
 main(void)
 {
@@ -297,6 +317,7 @@ main(void)
 		cmocka_unit_test(
 		    refuses_a_scheduler_that_is_not_there_and_says_why),
 		cmocka_unit_test(takes_every_kernel_there_is),
+		cmocka_unit_test(tells_the_features_of_null_blk),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -456,6 +456,123 @@ tells_where_a_device_is_served(void **state)
 	ctl.places = NULL;
 }
 
+/* ---- devices that come and go: what the daemon was asked */
+
+static char asked[64];
+static int says;
+
+static int
+fake_power(void *from, struct disk *d, bool on, char *err, size_t errlen)
+{
+	assert_ptr_equal(from, &ctl);
+	snprintf(asked, sizeof(asked), "%s %s", d->name, on ? "on" : "off");
+	return says == 0 || says == -EINPROGRESS
+		   ? says
+		   : refuse(err, errlen, says, "power: no");
+}
+
+static int
+fake_remove(void *from, struct disk *d)
+{
+	assert_ptr_equal(from, &ctl);
+	snprintf(asked, sizeof(asked), "remove %s", d->name);
+	return says;
+}
+
+static int
+fake_create(void *from, const struct device *dev, char *err, size_t errlen)
+{
+	assert_ptr_equal(from, &ctl);
+	snprintf(asked, sizeof(asked), "create %s %llu", dev->name,
+	    (unsigned long long)dev->conf.size);
+	return says == 0 ? 0 : refuse(err, errlen, says, "size: no");
+}
+
+/* The answer is for later. */
+static void
+assert_waits(const char *request)
+{
+	assert_null(ctl_request(&ctl, &ctl, request, strlen(request), NOW_NS));
+}
+
+static void
+lets_the_daemon_change_the_power(void **state)
+{
+	static const char off[] =
+	    "{\"command\":\"power\",\"name\":\"nullb0\",\"value\":\"off\"}";
+	static const char set[] = "{\"command\":\"set\",\"name\":\"off\","
+				  "\"attribute\":\"power\",\"value\":\"1\"}";
+
+	(void)state;
+	assert_refused(off, "EOPNOTSUPP", "nullb0: its power cannot change");
+	ctl.power = fake_power;
+	says = -EINPROGRESS;
+	assert_waits(off);
+	assert_string_equal(asked, "nullb0 off");
+	says = 0;
+	json_decref(ask(set));
+	assert_string_equal(asked, "off on");
+	says = -ENOMEM;
+	assert_refused(set, "ENOMEM", "off: power: no");
+	assert_refused(
+	    "{\"command\":\"power\",\"name\":\"nope\",\"value\":\"1\"}",
+	    "ENODEV", "nope: no such device");
+	assert_refused("{\"command\":\"power\",\"name\":\"off\"}", "EINVAL",
+	    "power: \"value\" is missing");
+	assert_refused(
+	    "{\"command\":\"power\",\"name\":\"off\",\"value\":\"2\"}",
+	    "EINVAL", "off: power: \"2\": allowed: 0, 1, on, off");
+	ctl.power = NULL;
+}
+
+static void
+lets_the_daemon_remove_a_device(void **state)
+{
+	static const char old[] = "{\"command\":\"remove\",\"name\":\"old\"}";
+
+	(void)state;
+	assert_refused(old, "EOPNOTSUPP", "old: cannot be removed");
+	ctl.remove = fake_remove;
+	says = -EINPROGRESS;
+	assert_waits(old);
+	assert_string_equal(asked, "remove old");
+	says = -ENOMEM;
+	assert_refused(old, "ENOMEM", NULL);
+	assert_refused("{\"command\":\"remove\",\"name\":\"nope\"}", "ENODEV",
+	    "nope: no such device");
+	ctl.remove = NULL;
+}
+
+static void
+lets_the_daemon_make_a_device(void **state)
+{
+	static const char new[] = "{\"command\":\"create\",\"name\":\"new\","
+				  "\"attributes\":{\"size\":\"4096B\"}}";
+	struct config config;
+
+	(void)state;
+	assert_refused(new, "EOPNOTSUPP", "create: no device can be made");
+	assert_int_equal(config_init(&config), 0);
+	ctl.config = &config;
+	ctl.create = fake_create;
+	says = -EINVAL;
+	assert_refused(new, "EINVAL", "new: size: no");
+	assert_null(config_find(&config, "new"));
+	says = 0;
+	json_decref(ask(new));
+	assert_string_equal(asked, "create new 4096");
+	assert_non_null(config_find(&config, "new"));
+	assert_refused(new, "EEXIST", "new: there is one already");
+	assert_refused("{\"command\":\"create\",\"name\":\"x\","
+		       "\"attributes\":[]}",
+	    "EINVAL", "attributes: not an object");
+	assert_refused(
+	    "{\"command\":\"create\",\"name\":\"a/b\"}", "EINVAL", NULL);
+	ctl.config = NULL;
+	ctl.create = NULL;
+	config_fini(&config);
+}
+
 static void
 trusts_no_request(void **state)
 {
@@ -504,6 +621,9 @@ main(void)
 		cmocka_unit_test(lets_the_daemon_trace_what_is_on),
 		cmocka_unit_test(lets_the_daemon_tell_of_clients_and_kick_them),
 		cmocka_unit_test(tells_where_a_device_is_served),
+		cmocka_unit_test(lets_the_daemon_change_the_power),
+		cmocka_unit_test(lets_the_daemon_remove_a_device),
+		cmocka_unit_test(lets_the_daemon_make_a_device),
 		cmocka_unit_test(trusts_no_request),
 	};
 
