@@ -320,6 +320,7 @@ static void
 take_over(struct disk *d)
 {
 	d->set = d->change->set;
+	d->change->conf.seed = d->conf.seed;
 	d->conf = d->change->conf;
 	d->conf.power = true;
 }
@@ -331,12 +332,14 @@ apply(struct disk *d, uint64_t now)
 	throttle_set(&d->throttle, d->conf.mbps, now);
 	badblocks_mode(d->conf.badblocks, d->conf.badblocks_once,
 	    d->conf.badblocks_partial_io);
+	fault_arm(d);
 }
 
 void
 disk_hurry(struct disk *d, uint64_t now)
 {
 	throttle_set(&d->throttle, 0, now);
+	fault_hurry(d);
 	if (d->queue != NULL)
 		queue_restart(d->queue);
 }
@@ -354,8 +357,10 @@ set_at_once(struct disk *d, const struct attr *a, const char *name,
 	int ret;
 
 	ret = attr_set(disk_attrs, &set, name, value, true, err, errlen);
-	if (a->type == ATTR_OBJECT)
-		return ret; /* it has changed in place */
+	if (a->type == ATTR_OBJECT) { /* it has changed in place */
+		fault_arm(d);
+		return ret;
+	}
 	if (ret == 0)
 		ret = disk_check(
 		    &set, d->machine->nr_cpus, &conf, &queue, err, errlen);
@@ -483,6 +488,9 @@ disk_power_on(struct disk *d, uint64_t now, char *err, size_t errlen)
 		return 0;
 	ret = disk_check(
 	    &d->set, d->machine->nr_cpus, &d->conf, &queue, err, errlen);
+	if (ret != 0)
+		return ret;
+	ret = fault_power_on(d, now, err, errlen);
 	if (ret != 0)
 		return ret;
 	if (d->conf.memory_backed && d->conf.size > 0) {
