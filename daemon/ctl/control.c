@@ -415,6 +415,91 @@ run_kick(struct call *call)
 }
 
 static json_t *
+run_faults(struct call *call)
+{
+	struct disk *d = find_disk(call);
+
+	if (d == NULL)
+		return fail(ENODEV, "%s: no such device", call->name);
+	return json_pack("{s:b, s:o}", "ok", 1, "faults", faults_pack(d));
+}
+
+static json_t *
+run_fault_log(struct call *call)
+{
+	struct disk *d = find_disk(call);
+
+	if (d == NULL)
+		return fail(ENODEV, "%s: no such device", call->name);
+	return json_pack("{s:b, s:o}", "ok", 1, "log", faults_pack_log(d));
+}
+
+/* A value of the attribute faults, "VERB" or "VERB,REST". */
+static json_t *
+change_faults(
+    struct call *call, struct disk *d, const char *verb, const char *rest)
+{
+	char err[CTL_MAX_ERROR], *value = NULL;
+	int ret;
+
+	if (asprintf(&value, "%s%s%s", verb, *rest != '\0' ? "," : "", rest) <
+	    0)
+		return NULL;
+	ret = disk_set(d, "faults", value, call->now, err, sizeof(err));
+	free(value);
+	if (ret != 0)
+		return fail(-ret, "%s: %s", d->name, err);
+	return json_pack("{s:b}", "ok", 1);
+}
+
+static json_t *
+run_fault_add(struct call *call)
+{
+	struct disk *d = find_disk(call);
+	const char *rule = call->value;
+	json_t *answer;
+
+	if (d == NULL)
+		return fail(ENODEV, "%s: no such device", call->name);
+	if (rule == NULL)
+		return fail(EINVAL, "fault_add: \"value\", a rule, is missing");
+	if (strncmp(rule, "add,", 4) == 0) /* as one writes it to the kernel */
+		rule += 4;
+	answer = change_faults(call, d, "add", rule);
+	if (answer != NULL && json_is_true(json_object_get(answer, "ok")))
+		json_object_set_new(answer, "id",
+		    json_integer((json_int_t)faults_last_id(d->set.faults)));
+	return answer;
+}
+
+/* Of one rule, or, without "id", of all. */
+static json_t *
+change_rules(struct call *call, const char *one, const char *all)
+{
+	struct disk *d = find_disk(call);
+	char id[32];
+
+	if (d == NULL)
+		return fail(ENODEV, "%s: no such device", call->name);
+	if (call->id == 0)
+		return change_faults(call, d, all, "");
+	snprintf(id, sizeof(id), "id=%" JSON_INTEGER_FORMAT, call->id);
+	return change_faults(call, d, one, id);
+}
+
+static json_t *
+run_fault_remove(struct call *call)
+{
+	return change_rules(call, "remove", "removeall");
+}
+
+static json_t *
+run_fault_release(struct call *call)
+{
+	return change_rules(call, "release", "release");
+}
+
+static json_t *
 pack_place(const struct place *p)
 {
 	bool unix_socket = p->path[0] != '\0', tcp = p->host[0] != '\0';
@@ -465,6 +550,11 @@ static const struct command {
 	{ "clients", .run = run_clients },
 	{ "kick", .run = run_kick },
 	{ "uri", .run_on = run_uri },
+	{ "faults", .run = run_faults, .needs_name = true },
+	{ "fault_add", .run = run_fault_add, .needs_name = true },
+	{ "fault_remove", .run = run_fault_remove, .needs_name = true },
+	{ "fault_release", .run = run_fault_release, .needs_name = true },
+	{ "fault_log", .run = run_fault_log, .needs_name = true },
 	{},
 };
 

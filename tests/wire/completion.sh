@@ -34,6 +34,10 @@ completes "set nullb0 scheduler mq" "mq-deadline"
 completes "help memory_b" "memory_backed"
 completes "iostat -x nullb" "nullb0 nullb1"
 completes "clients " ""
+"$NULLBCTL" --control "$control" fault nullb1 add op=READ >/dev/null
+completes "fault nullb1 re" "remove release"
+completes "fault nullb1 wait " "1"
+completes "fault nullb1 remove " "1 all"
 completes "attach --ra" "--raw"
 completes "attach -C 2 nullb1" "nullb1"
 control=$tmp/nobody
