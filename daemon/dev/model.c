@@ -297,14 +297,15 @@ walk_stages(const struct stage *s, struct disk *d, struct request *rq,
 {
 	enum verdict v = STAGE_NEXT;
 
-	for (; s->name != NULL; s++) {
+	for (; s->run != NULL; s++) {
 		v = s->run(d, rq, cpu, now);
+		if (v == STAGE_NEXT)
+			continue;
 		if (v == STAGE_CUT)
 			return walk_cut(s + 1, d, rq, cpu, now);
 		if (v == STAGE_ALTERED)
 			return walk_altered(s + 1, d, rq, cpu, now);
-		if (v != STAGE_NEXT)
-			break;
+		break;
 	}
 	return v;
 }
