@@ -5,7 +5,10 @@
 #include "daemon.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
+
+#include "base/log.h"
 
 /* Room for one more among the disks, which the control language looks at. */
 static int
@@ -32,6 +35,9 @@ power_on(
 	ret = disk_power_on(disk, clock_ns(), err, errlen);
 	if (ret == 0 && export_add(d, disk) != 0)
 		ret = refuse(err, errlen, -ENOMEM, "out of memory");
+	if (ret == 0 && atomic_load(&disk->has_faults))
+		log_info("%s: faults: seed=%" PRIu64 " repeats this run",
+		    disk->name, disk->conf.seed);
 	return ret;
 }
 
