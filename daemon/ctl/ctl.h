@@ -434,7 +434,7 @@ struct json_t *clients_pack(const struct client *c, unsigned nr, uint64_t now);
 /* The same as a table; 0, or -EINVAL when it is something else. */
 int clients_print(struct json_t *json, FILE *out);
 
-/* -------------------------------------------------------------- faults.c */
+/* ----------------------------------------------------------- faultinfo.c */
 
 /* The rules of a disk, and its log of hits.  NULL when out of memory. */
 struct json_t *faults_pack(const struct disk *d);

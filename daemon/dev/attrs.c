@@ -336,7 +336,7 @@ const struct attr disk_attrs[] = {
 		    "for none" },
 	{ OBJECT(faults, &faults_object, &own),
 	    .help =
-		"a rule that makes requests fail, as the section on them "
+		"a rule that makes requests fail, as nullbd.conf(5) "
 		"explains: op=READ,start=8,status=MEDIUM; may be repeated" },
 	{ OWN(timeout_nsec), .def = "5000000000", .unit = &unit_ns,
 	    .live = true, .at_once = true,

@@ -77,6 +77,79 @@ bool fault_rule_same(const struct fault_rule *a, const struct fault_rule *b);
 const char *fault_op_name(uint8_t op);
 const char *fault_action_name(enum fault_action action);
 
+/* Begin to count, and to draw from the seed. */
+void fault_rule_begin(struct fault_rule *r, uint64_t seed);
+
+/* -------------------------------------------------------------- faults.c */
+
+/* What was decided about a request: rq->priv from then on. */
+struct fault_hit {
+	TAILQ_ENTRY(fault_hit) link; /* in faults->hung */
+	struct request *rq;
+	uint64_t id;  /* of the rule; 0: of none */
+	bool returns; /* requeue: it goes back once, */
+	bool at_once; /* and comes again at once */
+	bool acts;    /* the rest means something */
+	enum fault_action action;
+	int error;
+	enum bio_hang_up at;
+	uint64_t delay_ns;
+	uint64_t start, last; /* sectors */
+	uint64_t cut;         /* bytes that are written */
+	uint64_t byte;        /* of the request, whose bit is flipped */
+	unsigned bit;
+	int64_t shift;                   /* bytes */
+	struct fault_original *original; /* before fault_alter() */
+};
+
+/* What else than an action the log may tell of a hit. */
+enum {
+	FAULT_ENTRY_TIMEOUT = 100,
+	FAULT_ENTRY_REQUEUE
+};
+
+struct faults {
+	pthread_mutex_t lock;
+	TAILQ_HEAD(rule_list, fault_rule) rules; /* the newest first */
+	unsigned nr_rules;
+	uint64_t last_id;
+	uint64_t seed;
+	uint64_t seq;        /* requests judged */
+	uint64_t timeout_ns; /* 0: for ever */
+	unsigned requeues;
+	bool hurry; /* nothing hangs any more */
+	TAILQ_HEAD(hit_list, fault_hit) hung;
+	struct fault_entry *log; /* a ring; NULL: no hit yet */
+	uint64_t nr_log;         /* entries there ever were */
+};
+
+/* It changes, also of a constant one.  Returns the same. */
+static inline struct faults *
+faults_lock(const struct faults *f)
+{
+	struct faults *mutable = (struct faults *)f;
+
+	pthread_mutex_lock(&mutable->lock);
+	return mutable;
+}
+
+static inline void
+faults_unlock(struct faults *f)
+{
+	pthread_mutex_unlock(&f->lock);
+}
+
+/*
+ * What hangs by a rule ends, or by any, 0; with `error`, or 0: as was decided.
+ * Without the lock.
+ */
+void faults_let_go(struct faults *f, uint64_t id, int error);
+/* What was given up ends with -ESHUTDOWN.  The same. */
+void faults_let_go_given_up(struct faults *f);
+/* Under the lock: `action` is enum fault_action, or above. */
+void faults_log_hit(struct faults *f, const struct request *rq,
+    const struct fault_hit *hit, uint8_t action);
+
 /* ----------------------------------------------------------- faultattr.c */
 
 /* The kernel's struct fault_attr. */

@@ -582,3 +582,11 @@ fault_rule_same(const struct fault_rule *a, const struct fault_rule *b)
 	       a->offset == b->offset && a->bit == b->bit &&
 	       a->shift == b->shift && a->keep == b->keep;
 }
+
+void
+fault_rule_begin(struct fault_rule *r, uint64_t seed)
+{
+	r->seen = 0;
+	r->hits = 0;
+	r->rng = rng_stream(seed, r->id);
+}

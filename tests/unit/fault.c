@@ -766,41 +766,6 @@ the_log_has_the_last_hits(void **state)
 	close_disk();
 }
 
-static void
-reads_back_as_it_was_set(void **state)
-{
-	struct disk_conf a, b;
-	char text[512];
-
-	(void)state;
-	attr_init(disk_attrs, &a);
-	attr_init(disk_attrs, &b);
-	attr_set(disk_attrs, &a, "faults", "op=READ", false, err, sizeof(err));
-	attr_set(disk_attrs, &a, "faults", "add,op=WRITE,times=2", false, err,
-	    sizeof(err));
-	for (size_t i = 0;; i++) {
-		FILE *out = fmemopen(text, sizeof(text), "w");
-		bool more = faults_object.item(a.faults, i, out);
-
-		fclose(out);
-		if (!more)
-			break;
-		assert_int_equal(attr_set(disk_attrs, &b, "faults", text, false,
-				     err, sizeof(err)),
-		    0);
-	}
-	assert_true(faults_object.same(a.faults, b.faults));
-	assert_int_equal(attr_set(disk_attrs, &b, "faults", "remove,id=1",
-			     false, err, sizeof(err)),
-	    0);
-	assert_false(faults_object.same(a.faults, b.faults));
-	attr_copy(disk_attrs, &b, &a);
-	assert_true(faults_object.same(a.faults, b.faults));
-	assert_int_equal(faults_last_id(b.faults), 2);
-	attr_fini(disk_attrs, &a);
-	attr_fini(disk_attrs, &b);
-}
-
 int
 main(void)
 {
@@ -826,7 +791,6 @@ main(void)
 		cmocka_unit_test(the_same_seed_gives_the_same_faults),
 		cmocka_unit_test(a_seed_of_0_is_one_that_can_be_read),
 		cmocka_unit_test(the_log_has_the_last_hits),
-		cmocka_unit_test(reads_back_as_it_was_set),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
