@@ -288,6 +288,8 @@ void listen_resume(struct daemon *d);
 
 /* ------------------------------------------------------------- ctlconn.c */
 
+/* The main loop is there. */
+void ctlconn_init(struct daemon *d);
 void ctlconn_new(struct daemon *d, int fd);
 /* The daemon is to end: those that are traced to stay until it does. */
 void ctlconn_close_all(struct daemon *d);
@@ -299,6 +301,9 @@ void ctlconn_settle(void *from, struct disk *disk);
 int ctlconn_clients(void *from, struct client **out);
 int ctlconn_kick(void *from, uint64_t id);
 int ctlconn_places(void *from, const struct disk *disk, struct place **out);
+void ctlconn_await(void *from, struct disk *disk, uint64_t id, uint64_t hits);
+/* A disk that is not on yet: who waits for its rules is to be answered. */
+void ctlconn_watch_faults(struct daemon *d, struct disk *disk);
 /* The change of a disk has settled: who asked for it is answered. */
 void ctlconn_settled(
     struct daemon *d, const struct disk *disk, int error, const char *text);
@@ -482,6 +487,8 @@ struct daemon {
 	struct conn_list clients; /* of all loops */
 	struct ctlconn_list ctlconns;
 	unsigned nr_ctlconns;
+	_Atomic unsigned nr_awaits; /* of them, that wait for a rule's hit; */
+	ev_async fault_hit;         /* there was one, perhaps */
 	struct tracer_list tracers;
 	ev_timer trace_tick;         /* while there are any */
 	_Atomic uint64_t log_second; /* of the lines that clients cause */

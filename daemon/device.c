@@ -52,6 +52,7 @@ device_add(struct daemon *d, const struct device *dev, char *err, size_t errlen)
 		refuse(err, errlen, ret, "out of memory");
 		goto fail;
 	}
+	ctlconn_watch_faults(d, disk);
 	disk->set.index = d->nr_disks; /* whatever was removed from the files */
 	ret = power_on(d, disk, dev->conf.power, err, errlen);
 	if (ret != 0)

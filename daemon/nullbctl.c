@@ -15,6 +15,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -121,12 +122,10 @@ read_answer(void)
 	return answer;
 }
 
-/* Ask; does not return when the daemon refuses.  The request is given up. */
-static json_t *
-ask_with(const char *command, json_t *request)
+/* The request is given up. */
+static void
+send_request(const char *command, json_t *request)
 {
-	const char *error = "no reason given";
-	json_t *answer;
 	char *line;
 
 	line = request != NULL ? json_dumps(request, JSON_COMPACT) : NULL;
@@ -138,12 +137,28 @@ ask_with(const char *command, json_t *request)
 	send_line(line, strlen(line));
 	send_line("\n", 1);
 	free(line);
-	answer = read_answer();
+}
+
+/* Does not return when the daemon refuses. */
+static json_t *
+take_answer(void)
+{
+	const char *error = "no reason given";
+	json_t *answer = read_answer();
+
 	if (!json_is_true(json_object_get(answer, "ok"))) {
 		json_unpack(answer, "{s:s}", "error", &error);
 		die("%s", error);
 	}
 	return answer;
+}
+
+/* Ask, the same. */
+static json_t *
+ask_with(const char *command, json_t *request)
+{
+	send_request(command, request);
+	return take_answer();
 }
 
 static json_t *
@@ -405,57 +420,34 @@ fault_release(const struct args *args)
 	json_decref(ask_fault("fault_release", args->argv[0], id));
 }
 
-/* How often a rule has hit. */
-static uint64_t
-hits_of(const char *name, uint64_t id)
+/* Die unless an answer begins to come in so many seconds. */
+static void
+await_answer(const char *name, const char *id, const char *seconds)
 {
-	json_t *answer = ask("faults", name, NULL), *rule;
-	json_t *faults = json_object_get(answer, "faults");
-	json_int_t hits = -1;
-	size_t i;
+	uint64_t limit = fault_number("--timeout", seconds);
+	struct pollfd p = { .fd = client.fd, .events = POLLIN };
+	int ms = limit < INT_MAX / 1000 ? (int)limit * 1000 : INT_MAX;
 
-	json_array_foreach(json_object_get(faults, "rules"), i, rule)
-		if (json_integer_value(json_object_get(rule, "id")) ==
-		    (json_int_t)id)
-			hits =
-			    json_integer_value(json_object_get(rule, "hits"));
-	json_decref(answer);
-	if (hits < 0)
-		die("%s: fault %" PRIu64 ": no such rule", name, id);
-	return (uint64_t)hits;
-}
-
-#define FAULT_POLL_NS 5000000 /* so often it is looked */
-
-static double
-seconds_now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+	if (poll(&p, 1, ms) == 0)
+		die("%s: fault %s: not hit so often in %s s", name, id,
+		    seconds);
 }
 
 static void
 fault_wait(const struct args *args)
 {
-	const char *name = args->argv[0];
-	uint64_t id = fault_number("ID", args->argv[2]), wanted = 1;
-	struct timespec pause = { .tv_nsec = FAULT_POLL_NS };
-	double end = seconds_now() + 1e9;
+	const char *name = args->argv[0], *id = args->argv[2];
+	json_t *request = json_pack("{s:s, s:s, s:I}", "command", "fault_wait",
+	    "name", name, "id", (json_int_t)fault_number("ID", id));
 
 	if (given(args, 'n'))
-		wanted = fault_number("--hits", args->option['n']);
+		json_object_set_new(request, "hits",
+		    json_integer(
+			(json_int_t)fault_number("--hits", args->option['n'])));
+	send_request("fault_wait", request);
 	if (given(args, 't'))
-		end = seconds_now() +
-		      (double)fault_number("--timeout", args->option['t']);
-	while (hits_of(name, id) < wanted) {
-		if (seconds_now() >= end)
-			die("%s: fault %" PRIu64 ": not hit %" PRIu64
-			    " times in %s s",
-			    name, id, wanted, args->option['t']);
-		nanosleep(&pause, NULL);
-	}
+		await_answer(name, id, args->option['t']);
+	json_decref(take_answer());
 }
 
 /* What `nullbctl fault NAME` may go on with, and how many words that takes. */

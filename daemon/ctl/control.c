@@ -22,7 +22,8 @@ struct call {
 	const char *name;      /* of a device; NULL: none given */
 	const char *attribute; /* NULL: none given */
 	const char *value;     /* the same */
-	json_int_t id;         /* of a client; 0: none given */
+	json_int_t id;         /* of a client, of a rule; 0: none given */
+	json_int_t hits;       /* of a rule; 0: none given */
 };
 
 /* ---- answers */
@@ -487,6 +488,43 @@ change_rules(struct call *call, const char *one, const char *all)
 	return change_faults(call, d, one, id);
 }
 
+/* It has hit so often, or it never will; NULL: not yet. */
+static json_t *
+awaited(const struct disk *d, uint64_t id, uint64_t wanted)
+{
+	uint64_t hits = 0;
+
+	if (!faults_hits(d->set.faults, id, &hits))
+		return fail(
+		    ENOENT, "%s: fault %" PRIu64 ": no such rule", d->name, id);
+	if (hits < wanted)
+		return NULL;
+	return json_pack("{s:b, s:I}", "ok", 1, "hits", (json_int_t)hits);
+}
+
+static json_t *
+run_fault_wait(struct call *call)
+{
+	uint64_t id = (uint64_t)call->id, hits = (uint64_t)call->hits;
+	struct disk *d = find_disk(call);
+	json_t *answer;
+
+	if (d == NULL)
+		return fail(ENODEV, "%s: no such device", call->name);
+	if (id == 0)
+		return fail(
+		    EINVAL, "fault_wait: \"id\", of a rule, is missing");
+	if (hits == 0)
+		hits = 1;
+	answer = awaited(d, id, hits);
+	if (answer != NULL)
+		return answer;
+	if (call->ctl->await == NULL)
+		return fail(EOPNOTSUPP, "fault_wait: nobody can wait here");
+	call->ctl->await(call->from, d, id, hits);
+	return NULL;
+}
+
 static json_t *
 run_fault_remove(struct call *call)
 {
@@ -554,6 +592,7 @@ static const struct command {
 	{ "fault_add", .run = run_fault_add, .needs_name = true },
 	{ "fault_remove", .run = run_fault_remove, .needs_name = true },
 	{ "fault_release", .run = run_fault_release, .needs_name = true },
+	{ "fault_wait", .run = run_fault_wait, .needs_name = true },
 	{ "fault_log", .run = run_fault_log, .needs_name = true },
 	{},
 };
@@ -604,13 +643,13 @@ string_of(json_t *request, const char *member, const char **bad)
 
 /* The same of a number from 1 on; absent, it is 0. */
 static json_int_t
-id_of(json_t *request, const char **bad)
+number_of(json_t *request, const char *member, const char **bad)
 {
-	json_t *value = json_object_get(request, "id");
+	json_t *value = json_object_get(request, member);
 
 	if (value != NULL &&
 	    (!json_is_integer(value) || json_integer_value(value) <= 0))
-		*bad = "id";
+		*bad = member;
 	return json_integer_value(value);
 }
 
@@ -630,9 +669,10 @@ answer_object(const struct ctl *ctl, void *from, json_t *request, uint64_t now)
 
 	if (bad != NULL)
 		return fail(EINVAL, "%s: not a string", bad);
-	call.id = id_of(request, &bad);
+	call.id = number_of(request, "id", &bad);
+	call.hits = number_of(request, "hits", &bad);
 	if (bad != NULL)
-		return fail(EINVAL, "id: allowed: a number from 1 on");
+		return fail(EINVAL, "%s: allowed: a number from 1 on", bad);
 	if (call.command == NULL)
 		return fail(EINVAL, "a request without \"command\"");
 	return dispatch(&call);
@@ -682,6 +722,12 @@ ctl_request(const struct ctl *ctl, void *from, const char *line, size_t len,
     uint64_t now)
 {
 	return line_of(answer_line(ctl, from, line, len, now));
+}
+
+char *
+ctl_awaited(const struct disk *disk, uint64_t id, uint64_t hits)
+{
+	return line_of(awaited(disk, id, hits));
 }
 
 char *

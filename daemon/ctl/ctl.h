@@ -482,13 +482,19 @@ struct ctl {
 	int (*kick)(void *from, uint64_t id);
 	/* Where it is served, as an array to be freed: how many, or -ENOMEM. */
 	int (*places)(void *from, const struct disk *d, struct place **out);
+	/*
+	 * `from` waits for a rule of a disk to have hit so often: its answer
+	 * is to be ctl_awaited()'s.  NULL: nobody can.
+	 */
+	void (*await)(void *from, struct disk *d, uint64_t id, uint64_t hits);
 };
 
 /*
  * Answer a request of `len` bytes (a newline at its end or not) that came from
  * `from`: one line of JSON with its newline, which the caller frees.  A line
  * longer than CTL_MAX_LINE is refused.  NULL when out of memory; or after
- * ctl->settle() was called: the answer is ctl_settled()'s.
+ * ctl->settle() or ctl->await() was called: the answer is ctl_settled()'s, or
+ * ctl_awaited()'s.
  *
  *	{"command":"get","name":"nullb0","attribute":"size"}
  *	{"ok":true,"value":"256000"}
@@ -501,6 +507,9 @@ char *ctl_request(const struct ctl *ctl, void *from, const char *line,
  * `error` and, if that is not 0, `text`.  NULL when out of memory.
  */
 char *ctl_settled(const struct disk *disk, int error, const char *text);
+
+/* The answer to one that waits for a rule; NULL: not yet, or no memory. */
+char *ctl_awaited(const struct disk *disk, uint64_t id, uint64_t hits);
 
 /* An attribute as null_blk prints it, a string; NULL when out of memory. */
 struct json_t *ctl_value(const struct attr *a, const struct disk_conf *conf);

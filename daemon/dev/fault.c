@@ -206,6 +206,8 @@ judge(const struct disk *d, struct request *rq)
 			judge_by_rules(d, rq, hit);
 	}
 	faults_unlock(f);
+	if (hit != NULL && hit->id != 0 && f->hook != NULL)
+		f->hook(f->hook_arg);
 	if (hit != NULL && (hit->acts || hit->returns))
 		return hit;
 	free(hit);

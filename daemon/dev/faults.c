@@ -394,6 +394,25 @@ faults_info(const struct faults *faults, size_t i, struct fault_info *info)
 	return r != NULL;
 }
 
+bool
+faults_hits(const struct faults *faults, uint64_t id, uint64_t *hits)
+{
+	struct faults *f = faults_lock(faults);
+	const struct fault_rule *r = find(f, id);
+
+	if (r != NULL)
+		*hits = r->hits;
+	faults_unlock(f);
+	return r != NULL;
+}
+
+void
+faults_watch(struct faults *f, void (*hook)(void *arg), void *arg)
+{
+	f->hook = hook;
+	f->hook_arg = arg;
+}
+
 uint64_t
 faults_last_id(const struct faults *faults)
 {

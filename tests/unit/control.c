@@ -483,6 +483,18 @@ adds_lists_and_removes_faults(void **state)
 	assert_refused("{\"command\":\"fault_release\",\"name\":\"x\"}",
 	    "ENODEV", "x: no such device");
 	assert_refused("{\"command\":\"fault_log\"}", "EINVAL", NULL);
+	assert_refused("{\"command\":\"fault_wait\",\"name\":\"nullb0\","
+		       "\"id\":9}",
+	    "ENOENT", "nullb0: fault 9: no such rule");
+	assert_refused("{\"command\":\"fault_wait\",\"name\":\"nullb0\","
+		       "\"id\":2,\"hits\":0}",
+	    "EINVAL", "hits: allowed: a number from 1 on");
+	assert_refused("{\"command\":\"fault_wait\",\"name\":\"nullb0\"}",
+	    "EINVAL", "fault_wait: \"id\", of a rule, is missing");
+	assert_refused("{\"command\":\"fault_wait\",\"name\":\"nullb0\","
+		       "\"id\":2}",
+	    "EOPNOTSUPP", "fault_wait: nobody can wait here");
+	assert_null(ctl_awaited(disks[0], 2, 1)); /* not yet */
 	for (int i = 0; i < 2; i++) {
 		answer = ask(i == 0 ? "{\"command\":\"fault_release\",\"name\":"
 				      "\"nullb0\"}"

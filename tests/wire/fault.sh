@@ -69,6 +69,8 @@ h = connect()
 $2" >"$tmp/client" 2>&1 || fail "$(<"$tmp/client")"
 }
 
+asks=()
+
 cat >"$tmp/conf" <<-'END'
 	[conf]
 	size = 64
@@ -262,7 +264,15 @@ expect 1 "" 'nullbctl: nullb0: faults: "add,op=READ,status=NONSENSE": status: *'
 ctl fault nullb0 wait 999999
 expect 1 "" "nullbctl: nullb0: fault 999999: no such rule"
 ctl fault nullb0 wait "$id" --timeout 1 --hits 1000
-expect 1 "" "nullbctl: nullb0: fault $id: not hit 1000 times in 1 s"
+expect 1 "" "nullbctl: nullb0: fault $id: not hit so often in 1 s"
+"$NULLBCTL" --control "$control" fault nullb0 wait "$id" 2>"$tmp/waits" &
+waits=$!
+sleep 0.3
+ctl fault nullb0 remove "$id" # who waits for it is told
+expect 0 "" ""
+wait $waits && fail "a rule that is gone has hit"
+grep -q "no such rule" "$tmp/waits" || fail "$(<"$tmp/waits")"
+rule nullb0 op=READ
 ctl fault nope
 expect 1 "" "nullbctl: nope: no such device"
 for wrong in "add" "remove" "wait" "nothing" "list 1" "wait x" "remove 0"; do
@@ -271,21 +281,28 @@ for wrong in "add" "remove" "wait" "nothing" "list 1" "wait x" "remove 0"; do
 	expect 2 "" "*"
 done
 
-# SIGTERM: what hangs is answered ESHUTDOWN
-rule nullb0 action=hang
-"$python" -c "
+# SIGTERM: what hangs, or is late, is answered ESHUTDOWN
+rule nullb0 op=READ,action=hang
+rule one op=READ,delay=600s
+for name in nullb0 one; do
+	"$python" -c "
 import errno, nbd
 h = nbd.NBD()
-h.connect_uri('$(uri nullb0)')
+h.connect_uri('$(uri $name)')
 try:
     h.pread(512, 0)
 except nbd.Error as e:
     raise SystemExit(0 if e.errnum == errno.ESHUTDOWN else 1)
 raise SystemExit(2)
 " &
-asks=$!
-ctl fault nullb0 wait "$id" --timeout 10
-expect 0 "" ""
+	asks[${#asks[@]}]=$!
+	ctl fault $name
+	id=$(sed -n 2p <<<"$out" | awk '{ print $1 }')
+	ctl fault $name wait "$id" --timeout 10
+	expect 0 "" ""
+done
 stop_nullbd
-wait "$asks" || fail "a request that hung was not answered ESHUTDOWN"
+for client in "${asks[@]}"; do
+	wait "$client" || fail "a request was not answered ESHUTDOWN"
+done
 exit 0
