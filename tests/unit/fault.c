@@ -357,13 +357,12 @@ delays_whatever_irqmode_is(void **state)
 }
 
 static void
-hangs_until_it_is_released(void **state)
+hang_and_release(const char *settings)
 {
 	struct io *a, *b, *c;
 	char data[SECTOR];
 
-	(void)state;
-	open_disk("size=64 memory_backed=1");
+	open_disk(settings);
 	memset(data, 7, sizeof(data));
 	rule("op=WRITE,action=hang");
 	live("faults", "op=READ,action=hang,status=MEDIUM,times=1");
@@ -389,6 +388,19 @@ hangs_until_it_is_released(void **state)
 	assert_int_equal(live("faults", "remove,id=1"), 0);
 	assert_int_equal(io_end(a), 0);
 	close_disk();
+}
+
+static void
+hangs_until_it_is_released(void **state)
+{
+	static const char *const settings[] = { "size=64 memory_backed=1",
+		"size=64 memory_backed=1 scheduler=mq-deadline",
+		"size=64 memory_backed=1 kernel=6.1 queue_mode=0",
+		"size=64 memory_backed=1 irqmode=2 kernel=4.14" };
+
+	(void)state;
+	for (int i = 0; i < 4; i++)
+		hang_and_release(settings[i]);
 }
 
 static void
