@@ -87,9 +87,8 @@ read_answer(void)
 	return answer;
 }
 
-/* The request is given up. */
-static json_t *
-exchange(const char *command, json_t *request)
+void
+ask_send(const char *command, json_t *request)
 {
 	char *line;
 
@@ -102,14 +101,13 @@ exchange(const char *command, json_t *request)
 	send_line(line, strlen(line));
 	send_line("\n", 1);
 	free(line);
-	return read_answer();
 }
 
 json_t *
-ask_with(const char *command, json_t *request)
+ask_take(void)
 {
-	json_t *answer = exchange(command, request);
 	const char *error = "no reason given";
+	json_t *answer = read_answer();
 
 	if (!json_is_true(json_object_get(answer, "ok"))) {
 		json_unpack(answer, "{s:s}", "error", &error);
@@ -119,11 +117,20 @@ ask_with(const char *command, json_t *request)
 }
 
 json_t *
+ask_with(const char *command, json_t *request)
+{
+	ask_send(command, request);
+	return ask_take();
+}
+
+json_t *
 ask_if_there(const char *command, const char *name)
 {
-	json_t *answer = exchange(
-	    command, json_pack("{s:s, s:s}", "command", command, "name", name));
+	json_t *answer;
 
+	ask_send(command,
+	    json_pack("{s:s, s:s}", "command", command, "name", name));
+	answer = read_answer();
 	if (json_is_true(json_object_get(answer, "ok")))
 		return answer;
 	json_decref(answer);

@@ -28,9 +28,12 @@ void die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
 /* Connect; asking does it when it has not been done. */
 void ask_connect(void);
 /*
- * Ask: the answer, which the caller gives up; the daemon has not refused.  The
- * request is given up.
+ * Ask, and take the answer, which the caller gives up; the daemon has not
+ * refused.  The request is given up.
  */
+void ask_send(const char *command, json_t *request);
+json_t *ask_take(void);
+/* Both. */
 json_t *ask_with(const char *command, json_t *request);
 /* The same with members that may be NULL: they are left out. */
 json_t *ask_to_set(const char *command, const char *name, const char *attribute,

@@ -26,6 +26,8 @@ struct ctlconn {
 	size_t nr_in;
 	bool ended; /* it sends nothing more; close after the answers */
 	struct waiter waiter; /* of its request, if that is answered later */
+	struct disk *awaits;  /* waits until a rule of it, */
+	uint64_t rule, hits;  /* of this id, has hit so often; or NULL */
 	char *out;            /* answers not sent */
 	size_t nr_out, sent;
 	char in[CTL_MAX_LINE];
@@ -34,6 +36,8 @@ struct ctlconn {
 static void
 ctlconn_free(struct ctlconn *c)
 {
+	if (c->awaits != NULL)
+		atomic_fetch_sub(&c->daemon->nr_awaits, 1);
 	tracer_free(c->tracer);
 	waiter_cancel(&c->waiter);
 	ev_io_stop(c->daemon->main.ev, &c->rd);
@@ -73,6 +77,10 @@ request(struct ctlconn *c, const char *line, size_t len)
 	bool ok;
 
 	if (waiter_waits(&c->waiter))
+		return true;
+	if (atomic_load(&c->daemon->nr_awaits) > 0) /* a rule may be gone */
+		ev_async_send(c->daemon->main.ev, &c->daemon->fault_hit);
+	if (c->awaits != NULL)
 		return true;
 	if (text == NULL)
 		return false;
@@ -133,6 +141,12 @@ go_on(struct ctlconn *c)
 		ev_io_stop(ev, &c->wr);
 		return;
 	}
+	if (c->awaits != NULL) { /* the same, if it is still there then */
+		ev_io_stop(ev, &c->wr);
+		if (!c->ended)
+			ev_io_start(ev, &c->rd);
+		return;
+	}
 	if (sent < 0 || (sent > 0 && c->ended && !more)) {
 		ctlconn_free(c);
 		return;
@@ -184,6 +198,98 @@ on_done(struct waiter *w, const struct disk *disk, int error, const char *text)
 		go_on(c);
 	free(line);
 }
+
+/* ---- faults */
+
+/* Any thread. */
+static void
+on_hit(void *arg)
+{
+	struct daemon *d = arg;
+
+	if (atomic_load(&d->nr_awaits) > 0)
+		ev_async_send(d->main.ev, &d->fault_hit);
+}
+
+void
+ctlconn_watch_faults(struct daemon *d, struct disk *disk)
+{
+	faults_watch(disk->set.faults, on_hit, d);
+}
+
+/* What it waits for may have happened before it was counted: look again. */
+void
+ctlconn_await(void *from, struct disk *disk, uint64_t id, uint64_t hits)
+{
+	struct ctlconn *c = conn_of(from);
+
+	c->awaits = disk;
+	c->rule = id;
+	c->hits = hits;
+	atomic_fetch_add(&c->daemon->nr_awaits, 1);
+}
+
+static void
+answer_await(struct ctlconn *c, const char *line)
+{
+	c->awaits = NULL;
+	atomic_fetch_sub(&c->daemon->nr_awaits, 1);
+	if (!answer(c, line, strlen(line)))
+		ctlconn_free(c);
+	else
+		go_on(c);
+}
+
+static void
+on_fault_hit(struct ev_loop *ev, ev_async *w, int revents)
+{
+	struct daemon *d = w->data;
+	struct ctlconn *c, *next;
+	char *line;
+
+	(void)ev;
+	(void)revents;
+	for (c = TAILQ_FIRST(&d->ctlconns); c != NULL; c = next) {
+		next = TAILQ_NEXT(c, link);
+		line = c->awaits != NULL
+			   ? ctl_awaited(c->awaits, c->rule, c->hits)
+			   : NULL;
+		if (line == NULL)
+			continue;
+		answer_await(c, line);
+		free(line);
+	}
+}
+
+void
+ctlconn_forget(struct daemon *d, const struct disk *disk)
+{
+	struct ctlconn *c, *next;
+	char *line;
+
+	for (c = TAILQ_FIRST(&d->ctlconns); c != NULL; c = next) {
+		next = TAILQ_NEXT(c, link);
+		if (c->awaits != disk)
+			continue;
+		line = ctl_settled(disk, -ENODEV, "it is gone");
+		if (line == NULL)
+			ctlconn_free(c);
+		else
+			answer_await(c, line);
+		free(line);
+	}
+}
+
+void
+ctlconn_init(struct daemon *d)
+{
+	TAILQ_INIT(&d->ctlconns);
+	ev_async_init(&d->fault_hit, on_fault_hit);
+	d->fault_hit.data = d;
+	ev_async_start(d->main.ev, &d->fault_hit);
+}
+
+/* ---- clients */
 
 int
 ctlconn_clients(void *from, struct client **out)
@@ -281,6 +387,21 @@ ctlconn_stream(struct ctlconn *c)
 
 /* ---- events */
 
+/* It waits: what it says is for later; but is it still there? */
+static void
+await_more(struct ctlconn *c)
+{
+	struct pollfd p = { .fd = c->fd };
+
+	if (c->ended && poll(&p, 1, 0) > 0 &&
+	    (p.revents & (POLLHUP | POLLERR)) != 0) {
+		ctlconn_free(c);
+		return;
+	}
+	if (c->ended || c->nr_in == sizeof(c->in))
+		ev_io_stop(c->daemon->main.ev, &c->rd);
+}
+
 static void
 on_readable(struct ev_loop *ev, ev_io *w, int revents)
 {
@@ -299,6 +420,11 @@ on_readable(struct ev_loop *ev, ev_io *w, int revents)
 	}
 	if (n == 0)
 		c->ended = true;
+	if (c->awaits != NULL) {
+		c->nr_in += (size_t)n;
+		await_more(c);
+		return;
+	}
 	if (c->tracer != NULL) {
 		ctlconn_stream(c);
 		return;

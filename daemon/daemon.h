@@ -342,6 +342,8 @@ void waiter_departed(struct daemon *d, const struct disk *disk);
 
 /* ------------------------------------------------------------- ctlconn.c */
 
+/* The main loop is there. */
+void ctlconn_init(struct daemon *d);
 void ctlconn_new(struct daemon *d, int fd);
 /* The daemon is to end: those that are traced to stay until it does. */
 void ctlconn_close_all(struct daemon *d);
@@ -354,6 +356,11 @@ int ctlconn_kick(void *from, uint64_t id);
 int ctlconn_places(void *from, const struct disk *disk, struct place **out);
 /* The disk that it is traced goes off: no more comes; or hang up on it. */
 void ctlconn_end_trace(struct ctlconn *c, bool hang_up);
+void ctlconn_await(void *from, struct disk *disk, uint64_t id, uint64_t hits);
+/* A disk that is not on yet: who waits for its rules is to be answered. */
+void ctlconn_watch_faults(struct daemon *d, struct disk *disk);
+/* It is about to be gone: they are told. */
+void ctlconn_forget(struct daemon *d, const struct disk *disk);
 /* For its tracer: bytes that it takes now; take some: 0 or -ENOMEM; */
 size_t ctlconn_room(const struct ctlconn *c);
 int ctlconn_put(struct ctlconn *c, const char *data, size_t len);
@@ -585,6 +592,8 @@ struct daemon {
 	struct sysfs *sysfs;        /* NULL: not mounted */
 	struct waiter_list waiters; /* for a change, or that a device is off */
 	unsigned nr_ctlconns;
+	_Atomic unsigned nr_awaits; /* of them, that wait for a rule's hit; */
+	ev_async fault_hit;         /* there was one, perhaps */
 	struct tracer_list tracers;
 	ev_timer trace_tick;         /* while there are any */
 	_Atomic uint64_t log_second; /* of the lines that clients cause */

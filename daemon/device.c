@@ -5,6 +5,7 @@
 #include "daemon.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,6 +51,7 @@ device_add(struct daemon *d, const struct device *dev, char *err, size_t errlen)
 		refuse(err, errlen, ret, "out of memory");
 		goto fail;
 	}
+	ctlconn_watch_faults(d, disk);
 	disk->set.index = free_index(d);
 	disk->set.power = false;
 	ret = dev->conf.power ? power_on(d, disk, err, errlen) : 0;
@@ -74,6 +76,7 @@ device_remove(struct daemon *d, struct disk *disk)
 	memmove(d->disk + i, d->disk + i + 1,
 	    (d->nr_disks - i) * sizeof(struct disk *));
 	d->ctl.nr_disks = d->nr_disks;
+	ctlconn_forget(d, disk);
 	config_drop(d->config, config_find(d->config, disk->name));
 	disk_free(disk);
 }

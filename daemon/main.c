@@ -288,6 +288,7 @@ make_disks(struct daemon *d, struct config *c)
 		.create = waiter_create,
 		.power = waiter_power,
 		.remove = waiter_remove,
+		.await = ctlconn_await,
 	};
 	STAILQ_FOREACH(dev, &c->devices, link)
 		if (device_add(d, dev, err, sizeof(err)) != 0)
@@ -612,7 +613,6 @@ main(int argc, char **argv)
 	log_init("nullbd", false);
 	if (systemd_init(&d.systemd, err, sizeof(err)) != 0)
 		log_fatal("%s", err);
-	TAILQ_INIT(&d.ctlconns);
 	TAILQ_INIT(&d.waiters);
 	TAILQ_INIT(&d.tracers);
 	TAILQ_INIT(&d.clients);
@@ -659,6 +659,7 @@ main(int argc, char **argv)
 	make_disks(&d, &c);
 	make_loops(&d);
 	ignore_signals();
+	ctlconn_init(&d);
 	shutdown_watch(&d);
 	reload_watch(&d);
 	make_listeners(&d);

@@ -32,9 +32,14 @@ _nullbctl_values() {
 		sed -n 's/^      one of //p; s/^      \([0-9]\{1,\}\) .*/\1/p' | tr -d ,
 }
 
+# the rules of a device's faults
+_nullbctl_rules() {
+	_nullbctl_ask fault "$1" | sed -n '2,$s/^ *\([0-9]\{1,\}\) .*/\1/p'
+}
+
 _nullbctl() {
 	local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
-	local i command='' nr=0 words=''
+	local i command='' nr=0 words='' first=''
 
 	COMPREPLY=()
 	case $before in
@@ -46,9 +51,12 @@ _nullbctl() {
 	# the command, and how many words follow it
 	for ((i = 1; i < COMP_CWORD; i++)); do
 		case ${COMP_WORDS[i]} in
-		--control | -o | --output | -w | --seconds | -C | -t | -b) i=$((i + 1)) ;;
+		--control | -o | --output | -w | --seconds | -C | -t | -b | -n | --hits | --timeout) i=$((i + 1)) ;;
 		-*) ;;
-		*) [ -z "$command" ] && command=${COMP_WORDS[i]} || nr=$((nr + 1)) ;;
+		*)
+			[ -n "$command" ] && nr=$((nr + 1)) || command=${COMP_WORDS[i]}
+			[ $nr -eq 1 ] && [ -z "$first" ] && first=${COMP_WORDS[i]}
+			;;
 		esac
 	done
 	if [[ $word == -* ]]; then
@@ -67,6 +75,13 @@ _nullbctl() {
 		*:0) words=$(_nullbctl_devices) ;;
 		power:1) words='on off' ;;
 		get:1 | set:1) words=$(_nullbctl_attributes) ;;
+		fault:1) words='list add remove release wait log' ;;
+		fault:2)
+			case $before in
+			remove | release) words="$(_nullbctl_rules "$first") all" ;;
+			wait) words=$(_nullbctl_rules "$first") ;;
+			esac
+			;;
 		set:2) words=$(_nullbctl_values "$before") ;;
 		esac
 	fi

@@ -14,6 +14,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,16 @@ static bool
 given(const struct args *args, char letter)
 {
 	return args->option[(int)letter] != NULL;
+}
+
+/* None but its own? */
+static bool
+takes_letters(const char *letters, const struct args *args)
+{
+	for (char letter = 1; letter < CHAR_MAX; letter++)
+		if (given(args, letter) && strchr(letters, letter) == NULL)
+			return false;
+	return true;
 }
 
 static void
@@ -224,6 +235,160 @@ run_badblocks(const struct args *args)
 	json_decref(answer);
 }
 
+/* An answer that is one object, which `print` knows how to show. */
+static void
+show(const char *command, const char *name,
+    int (*print)(json_t *json, FILE *out))
+{
+	json_t *answer = ask(command, name, NULL);
+
+	if (!asking.json &&
+	    print(json_object_get(answer, command), stdout) != 0)
+		die("%s: an answer without what %s is about", asking.control,
+		    command);
+	json_decref(answer);
+}
+
+/* ---- fault */
+
+static uint64_t
+fault_number(const char *what, const char *text)
+{
+	uint64_t n;
+
+	if (uint_parse(text, NULL, &n) == 0 && n > 0 && n <= INT64_MAX)
+		return n;
+	fprintf(stderr,
+	    "nullbctl: fault: %s: \"%.60s\": allowed: a number from 1 on\n",
+	    what, text);
+	exit(EXIT_USAGE);
+}
+
+/* Of a rule, or of all: `id` NULL. */
+static json_t *
+ask_fault(const char *command, const char *name, const char *id)
+{
+	json_t *request =
+	    json_pack("{s:s, s:s}", "command", command, "name", name);
+
+	if (id != NULL)
+		json_object_set_new(request, "id",
+		    json_integer((json_int_t)fault_number("ID", id)));
+	return ask_with(command, request);
+}
+
+static void
+fault_add(const struct args *args)
+{
+	json_t *answer =
+	    ask_to_set("fault_add", args->argv[0], NULL, args->argv[2]);
+
+	if (!asking.json)
+		printf("%" JSON_INTEGER_FORMAT "\n",
+		    json_integer_value(json_object_get(answer, "id")));
+	json_decref(answer);
+}
+
+static void
+fault_list(const struct args *args)
+{
+	show("faults", args->argv[0], faults_print);
+}
+
+static void
+fault_log(const struct args *args)
+{
+	json_t *answer = ask("fault_log", args->argv[0], NULL);
+
+	if (!asking.json &&
+	    faults_print_log(json_object_get(answer, "log"), stdout) != 0)
+		die("%s: an answer without a log", asking.control);
+	json_decref(answer);
+}
+
+static void
+fault_remove(const struct args *args)
+{
+	const char *id = args->argv[2];
+
+	if (strcmp(id, "all") == 0)
+		id = NULL;
+	json_decref(ask_fault("fault_remove", args->argv[0], id));
+}
+
+static void
+fault_release(const struct args *args)
+{
+	const char *id = args->argc > 2 ? args->argv[2] : NULL;
+
+	if (id != NULL && strcmp(id, "all") == 0)
+		id = NULL;
+	json_decref(ask_fault("fault_release", args->argv[0], id));
+}
+
+/* Die unless an answer begins to come in so many seconds. */
+static void
+await_answer(const char *name, const char *id, const char *seconds)
+{
+	uint64_t limit = fault_number("--timeout", seconds);
+	struct pollfd p = { .fd = asking.fd, .events = POLLIN };
+	int ms = limit < INT_MAX / 1000 ? (int)limit * 1000 : INT_MAX;
+
+	if (poll(&p, 1, ms) == 0)
+		die("%s: fault %s: not hit so often in %s s", name, id,
+		    seconds);
+}
+
+static void
+fault_wait(const struct args *args)
+{
+	const char *name = args->argv[0], *id = args->argv[2];
+	json_t *request = json_pack("{s:s, s:s, s:I}", "command", "fault_wait",
+	    "name", name, "id", (json_int_t)fault_number("ID", id));
+
+	if (given(args, 'n'))
+		json_object_set_new(request, "hits",
+		    json_integer(
+			(json_int_t)fault_number("--hits", args->option['n'])));
+	ask_send("fault_wait", request);
+	if (given(args, 't'))
+		await_answer(name, id, args->option['t']);
+	json_decref(ask_take());
+}
+
+/* What `nullbctl fault NAME` may go on with, and how many words that takes. */
+static const struct {
+	const char *name;
+	int min_args, max_args;
+	void (*run)(const struct args *args);
+	const char *options;
+} fault_commands[] = {
+	{ "list", 1, 2, fault_list, "j" },
+	{ "add", 3, 3, fault_add, "j" },
+	{ "remove", 3, 3, fault_remove, "j" },
+	{ "release", 2, 3, fault_release, "j" },
+	{ "wait", 3, 3, fault_wait, "nt" },
+	{ "log", 2, 2, fault_log, "j" },
+	{},
+};
+
+static void
+run_fault(const struct args *args)
+{
+	const char *what = args->argc > 1 ? args->argv[1] : "list";
+
+	for (int i = 0; fault_commands[i].name != NULL; i++) {
+		if (strcmp(fault_commands[i].name, what) != 0 ||
+		    args->argc < fault_commands[i].min_args ||
+		    args->argc > fault_commands[i].max_args ||
+		    !takes_letters(fault_commands[i].options, args))
+			continue;
+		fault_commands[i].run(args);
+		return;
+	}
+	bad_usage();
+}
+
 /* An answer that has a line of text, by the name of the command. */
 static void
 print_line(const char *command, const struct args *args)
@@ -245,20 +410,6 @@ static void
 run_inflight(const struct args *args)
 {
 	print_line("inflight", args);
-}
-
-/* An answer that is one object, which `print` knows how to show. */
-static void
-show(const char *command, const char *name,
-    int (*print)(json_t *json, FILE *out))
-{
-	json_t *answer = ask(command, name, NULL);
-
-	if (!asking.json &&
-	    print(json_object_get(answer, command), stdout) != 0)
-		die("%s: an answer without what %s is about", asking.control,
-		    command);
-	json_decref(answer);
 }
 
 static void
@@ -734,6 +885,8 @@ static const struct command {
 	    run_power, "j" },
 	{ "badblocks", "NAME [list|clear|add|remove [RANGE]...]",
 	    "bad blocks, as sectors 8-15", 1, INT_MAX, run_badblocks, "j" },
+	{ "fault", "NAME [list|add|remove|release|wait|log] ...",
+	    "rules that make requests fail", 1, 3, run_fault, "jnt" },
 	{ "stat", "NAME", "the fields of /sys/block/NAME/stat", 1, 1, run_stat,
 	    "j" },
 	{ "inflight", "NAME", "those of /sys/block/NAME/inflight", 1, 1,
@@ -800,6 +953,10 @@ usage(FILE *out)
 	    "                  requests wait for a daemon that is gone, and: "
 	    "nothing is\n"
 	    "                  merged or split in this machine's kernel\n"
+	    "  -n, --hits N, -t, --timeout SECONDS   of fault NAME wait ID: "
+	    "until it has\n"
+	    "                  hit N times, else 1; for so long, else "
+	    "for ever\n"
 	    "  --help, --version\n"
 	    "\n"
 	    "Exit status: 0 done; 1 no daemon there, or it refused; 2 wrong "
@@ -812,16 +969,6 @@ bad_usage(void)
 {
 	usage(stderr);
 	exit(EXIT_USAGE);
-}
-
-/* None but its own? */
-static bool
-takes_options(const struct command *c, const struct args *args)
-{
-	for (char letter = 1; letter < CHAR_MAX; letter++)
-		if (given(args, letter) && strchr(c->options, letter) == NULL)
-			return false;
-	return true;
 }
 
 static void
@@ -839,7 +986,7 @@ run(const char *name, struct args *args)
 		if (strcmp(c->name, name) != 0)
 			continue;
 		if (args->argc < c->min_args || args->argc > c->max_args ||
-		    !takes_options(c, args))
+		    !takes_letters(c->options, args))
 			bad_command(c);
 		c->run(args);
 		return;
@@ -869,6 +1016,7 @@ main(int argc, char **argv)
 		{ "connections", required_argument, NULL, 'C' },
 		{ "timeout", required_argument, NULL, 't' },
 		{ "block-size", required_argument, NULL, 'b' },
+		{ "hits", required_argument, NULL, 'n' },
 		{ "persist", no_argument, NULL, 'p' },
 		{ "raw", no_argument, NULL, 'r' },
 		{ "help", no_argument, NULL, OPT_HELP },
@@ -882,7 +1030,7 @@ main(int argc, char **argv)
 	if (asking.control == NULL)
 		asking.control = CTL_SOCKET;
 	while ((opt = getopt_long(
-		    argc, argv, "xso:w:C:t:b:pr", options, NULL)) != -1)
+		    argc, argv, "xso:w:C:t:b:n:pr", options, NULL)) != -1)
 		switch (opt) {
 		case OPT_CONTROL: asking.control = optarg; break;
 		case OPT_JSON:
@@ -897,6 +1045,7 @@ main(int argc, char **argv)
 		case 'w':
 		case 'C':
 		case 't':
+		case 'n':
 		case 'b': args.option[opt] = optarg; break;
 		case OPT_HELP: usage(stdout); return EXIT_DONE;
 		case OPT_VERSION:

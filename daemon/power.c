@@ -13,6 +13,7 @@
 #include "daemon.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -208,6 +209,9 @@ power_on(struct daemon *d, struct disk *disk, char *err, size_t errlen)
 		disk_power_cut(disk);
 		return refuse(err, errlen, -ENOMEM, "power: out of memory");
 	}
+	if (atomic_load(&disk->has_faults))
+		log_info("%s: faults: seed=%" PRIu64 " repeats this run",
+		    disk->name, disk->conf.seed);
 	return 0;
 }
 

@@ -33,6 +33,8 @@ bio_init(struct bio *bio, enum req_op op, uint64_t pos, struct bvec *bv,
 	bio->nr_iov = 0;
 	bio->unpin = NULL;
 	bio->hole = false;
+	bio->hang_up = HANG_UP_NEVER;
+	bio->given_up = NULL;
 	bio->lent = NULL;
 	bio->error = 0;
 	bio->mail_error = 0;
@@ -194,6 +196,7 @@ bio_split(struct bio *bio, uint64_t bytes, struct cpu *cpu)
 	piece->skip = bio->skip;
 	piece->lent = bio->lent;
 	piece->first_page = bio->first_page;
+	piece->given_up = bio->given_up;
 	piece->parent = bio;
 	STAILQ_INSERT_TAIL(&bio->pieces, piece, link_piece);
 	bio->remaining++;
@@ -221,10 +224,13 @@ bio_endio(struct bio *bio, int error, struct cpu *cpu, uint64_t now)
 		bio->error = error;
 	if (--bio->remaining > 0)
 		return;
-	if (bio->parent != NULL)
-		bio_endio(bio->parent, bio->error, cpu, now);
-	else
+	if (bio->parent == NULL) {
 		bio->end_io(bio, cpu, now);
+		return;
+	}
+	if (bio->hang_up > bio->parent->hang_up)
+		bio->parent->hang_up = bio->hang_up;
+	bio_endio(bio->parent, bio->error, cpu, now);
 }
 
 void

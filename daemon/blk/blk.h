@@ -86,6 +86,15 @@ enum { /* flags of a bio, handed on to its request */
 	REQ_SYNC = 1 << 4,    /* for traces only */
 };
 
+/* How the submitter is to break off, instead of telling what became of a bio.
+ */
+enum bio_hang_up {
+	HANG_UP_NEVER,
+	HANG_UP_BEFORE, /* without a word */
+	HANG_UP_EARLY,  /* when it has begun to tell */
+	HANG_UP_HALFWAY /* when it has told half of it, data included */
+};
+
 /* I/O priority classes, best first; 0 is none and counts as best effort. */
 enum {
 	IOPRIO_NONE,
@@ -210,6 +219,13 @@ struct bio {
 	void (*unpin)(struct bio *bio, struct cpu *cpu);
 	/* A read whose bvecs have memory: the driver holds nothing there. */
 	bool hole;
+	uint8_t hang_up; /* enum bio_hang_up: the driver's; largest of its
+			    pieces' */
+	/*
+	 * Becomes true when the submitter no longer wants to know, who calls
+	 * queue_abandon() then.  It lasts as long as the bio; may be NULL.
+	 */
+	const atomic_bool *given_up;
 
 	/*
 	 * A write whose bvecs have no memory: its data lies in pages of the
@@ -374,7 +390,8 @@ struct request {
 	uint64_t start_ns;   /* set up */
 	uint64_t delay_ns;   /* rq_complete_after() */
 	uint64_t ticket;     /* the driver's own, 0 when it is set up; */
-	uint64_t cut;        /* and another */
+	uint64_t cut;        /* and another, */
+	void *priv;          /* and one more, NULL when it is set up */
 	union {
 		struct heap_node due; /* in cpu->deadlines */
 		struct {              /* while it is the elevator's */
@@ -426,6 +443,11 @@ struct queue_ops {
 	 * soon before any of them is next.  May be NULL.
 	 */
 	void (*prepare)(const struct request *rq, bool next);
+	/*
+	 * Bios may have been given up: of those the driver keeps none for
+	 * ever.  Any thread; may be NULL.
+	 */
+	void (*abandon)(struct queue *q);
 };
 
 /* How bios gather before they go on: the three ages of report C (4.2). */
@@ -617,6 +639,14 @@ queue_nr_bitmaps(const struct queue *q)
 {
 	return q->conf.shared_tags ? 1 : q->conf.nr_hw_queues;
 }
+/* For a submitter that has given up bios.  Any thread. */
+static inline void
+queue_abandon(struct queue *q)
+{
+	if (q->ops->abandon != NULL)
+		q->ops->abandon(q);
+}
+
 /* Requests that exist: for tests, ctl. */
 unsigned queue_tags_in_use(const struct queue *q);
 
@@ -694,6 +724,10 @@ void rq_moved(struct request *rq, struct cpu *cpu);
 void rq_complete(struct request *rq, struct cpu *cpu, uint64_t now);
 void rq_complete_softirq(struct request *rq, struct cpu *cpu);
 void rq_complete_after(struct request *rq, struct cpu *cpu, uint64_t delay_ns);
+/* Has nobody who waits for it any use for it?  Of one that the driver has. */
+bool rq_given_up(const struct request *rq);
+/* The same after rq_moved(), from a thread that need not be a cpu's. */
+void rq_complete_posted(struct request *rq);
 
 static inline sector_t
 rq_sector(const struct request *rq)

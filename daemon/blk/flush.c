@@ -89,6 +89,7 @@ kick(struct flush_queue *fq, struct ctx *ctx, uint64_t now)
 	fq->rq.internal_tag = first->internal_tag;
 	fq->rq.error = 0;
 	fq->rq.start_ns = now;
+	fq->rq.priv = NULL;
 	STAILQ_INIT(&fq->rq.bios);
 	return true;
 }
@@ -170,6 +171,20 @@ flush_insert(struct request *rq, struct cpu *cpu, uint64_t now)
 	pthread_mutex_unlock(&fq->lock);
 	act(fq, send, &issue, &end, cpu, now);
 	return FLUSH_TAKEN;
+}
+
+bool
+flush_given_up(const struct request *flush)
+{
+	struct flush_queue *fq = flush->hctx->flush;
+	const struct request *rq;
+	bool all = true;
+
+	pthread_mutex_lock(&fq->lock);
+	TAILQ_FOREACH(rq, &fq->list[fq->pending ^ 1], link)
+		all &= bios_given_up(&rq->bios);
+	pthread_mutex_unlock(&fq->lock);
+	return all;
 }
 
 void

@@ -137,6 +137,8 @@ bool rq_get_driver_tag(struct request *rq, struct cpu *cpu, uint64_t now);
 void rq_put_driver_tag(struct request *rq);
 /* End it here and now; this is its cpu. */
 void rq_end(struct request *rq, struct cpu *cpu, uint64_t now);
+/* Have all of them been? */
+bool bios_given_up(const struct bio_list *bios);
 
 static inline struct bio *
 rq_last_bio(const struct request *rq)
@@ -196,6 +198,8 @@ flush_insert(struct request *rq, struct cpu *cpu, uint64_t now);
 /* The data of a request with RQF_FLUSH_SEQ, or a flush, is done. */
 void flush_data_end(struct request *rq, struct cpu *cpu, uint64_t now);
 void flush_end(struct request *flush, struct cpu *cpu, uint64_t now);
+/* Have all that wait for this flush, which the driver has, been given up? */
+bool flush_given_up(const struct request *flush);
 
 /* ------------------------------------------------------------ elevator.c */
 

@@ -99,6 +99,7 @@ rq_init(struct request *rq, struct ctx *ctx, struct bio *bio, uint64_t now)
 	rq->error = 0;
 	rq->start_ns = now;
 	rq->ticket = 0;
+	rq->priv = NULL;
 }
 
 void
@@ -288,4 +289,30 @@ rq_complete_after(struct request *rq, struct cpu *cpu, uint64_t delay_ns)
 {
 	rq->delay_ns = delay_ns;
 	TAILQ_INSERT_TAIL(&cpu->unarmed, rq, link);
+}
+
+bool
+bios_given_up(const struct bio_list *bios)
+{
+	const struct bio *bio;
+
+	STAILQ_FOREACH(bio, bios, link)
+		if (bio->given_up == NULL || !atomic_load(bio->given_up))
+			return false;
+	return true;
+}
+
+bool
+rq_given_up(const struct request *rq)
+{
+	if (rq->rq_flags & RQF_FLUSH)
+		return flush_given_up(rq);
+	return bios_given_up(&rq->bios);
+}
+
+void
+rq_complete_posted(struct request *rq)
+{
+	assert(rq->rq_flags & RQF_MOVED);
+	cpu_post(rq->ctx->cpu, rq);
 }

@@ -23,7 +23,8 @@ struct call {
 	const char *attribute; /* NULL: none given */
 	const char *value;     /* the same */
 	json_t *attributes;    /* an object; the same */
-	json_int_t id;         /* of a client; 0: none given */
+	json_int_t id;         /* of a client, of a rule; 0: none given */
+	json_int_t hits;       /* of a rule; 0: none given */
 };
 
 /* ---- answers */
@@ -527,6 +528,128 @@ run_kick(struct call *call)
 }
 
 static json_t *
+run_faults(struct call *call)
+{
+	struct disk *d = find_disk(call);
+
+	if (d == NULL)
+		return fail(ENODEV, "%s: no such device", call->name);
+	return json_pack("{s:b, s:o}", "ok", 1, "faults", faults_pack(d));
+}
+
+static json_t *
+run_fault_log(struct call *call)
+{
+	struct disk *d = find_disk(call);
+
+	if (d == NULL)
+		return fail(ENODEV, "%s: no such device", call->name);
+	return json_pack("{s:b, s:o}", "ok", 1, "log", faults_pack_log(d));
+}
+
+/* A value of the attribute faults, "VERB" or "VERB,REST". */
+static json_t *
+change_faults(
+    struct call *call, struct disk *d, const char *verb, const char *rest)
+{
+	char err[CTL_MAX_ERROR], *value = NULL;
+	int ret;
+
+	if (asprintf(&value, "%s%s%s", verb, *rest != '\0' ? "," : "", rest) <
+	    0)
+		return NULL;
+	ret = disk_set(d, "faults", value, call->now, err, sizeof(err));
+	free(value);
+	if (ret != 0)
+		return fail(-ret, "%s: %s", d->name, err);
+	return json_pack("{s:b}", "ok", 1);
+}
+
+static json_t *
+run_fault_add(struct call *call)
+{
+	struct disk *d = find_disk(call);
+	const char *rule = call->value;
+	json_t *answer;
+
+	if (d == NULL)
+		return fail(ENODEV, "%s: no such device", call->name);
+	if (rule == NULL)
+		return fail(EINVAL, "fault_add: \"value\", a rule, is missing");
+	if (strncmp(rule, "add,", 4) == 0) /* as one writes it to the kernel */
+		rule += 4;
+	answer = change_faults(call, d, "add", rule);
+	if (answer != NULL && json_is_true(json_object_get(answer, "ok")))
+		json_object_set_new(answer, "id",
+		    json_integer((json_int_t)faults_last_id(d->set.faults)));
+	return answer;
+}
+
+/* Of one rule, or, without "id", of all. */
+static json_t *
+change_rules(struct call *call, const char *one, const char *all)
+{
+	struct disk *d = find_disk(call);
+	char id[32];
+
+	if (d == NULL)
+		return fail(ENODEV, "%s: no such device", call->name);
+	if (call->id == 0)
+		return change_faults(call, d, all, "");
+	snprintf(id, sizeof(id), "id=%" JSON_INTEGER_FORMAT, call->id);
+	return change_faults(call, d, one, id);
+}
+
+/* It has hit so often, or it never will; NULL: not yet. */
+static json_t *
+awaited(const struct disk *d, uint64_t id, uint64_t wanted)
+{
+	uint64_t hits = 0;
+
+	if (!faults_hits(d->set.faults, id, &hits))
+		return fail(
+		    ENOENT, "%s: fault %" PRIu64 ": no such rule", d->name, id);
+	if (hits < wanted)
+		return NULL;
+	return json_pack("{s:b, s:I}", "ok", 1, "hits", (json_int_t)hits);
+}
+
+static json_t *
+run_fault_wait(struct call *call)
+{
+	uint64_t id = (uint64_t)call->id, hits = (uint64_t)call->hits;
+	struct disk *d = find_disk(call);
+	json_t *answer;
+
+	if (d == NULL)
+		return fail(ENODEV, "%s: no such device", call->name);
+	if (id == 0)
+		return fail(
+		    EINVAL, "fault_wait: \"id\", of a rule, is missing");
+	if (hits == 0)
+		hits = 1;
+	answer = awaited(d, id, hits);
+	if (answer != NULL)
+		return answer;
+	if (call->ctl->await == NULL)
+		return fail(EOPNOTSUPP, "fault_wait: nobody can wait here");
+	call->ctl->await(call->from, d, id, hits);
+	return NULL;
+}
+
+static json_t *
+run_fault_remove(struct call *call)
+{
+	return change_rules(call, "remove", "removeall");
+}
+
+static json_t *
+run_fault_release(struct call *call)
+{
+	return change_rules(call, "release", "release");
+}
+
+static json_t *
 pack_place(const struct place *p)
 {
 	bool unix_socket = p->path[0] != '\0', tcp = p->host[0] != '\0';
@@ -581,6 +704,12 @@ static const struct command {
 	{ "clients", .run = run_clients },
 	{ "kick", .run = run_kick },
 	{ "uri", .run_on = run_uri },
+	{ "faults", .run = run_faults, .needs_name = true },
+	{ "fault_add", .run = run_fault_add, .needs_name = true },
+	{ "fault_remove", .run = run_fault_remove, .needs_name = true },
+	{ "fault_release", .run = run_fault_release, .needs_name = true },
+	{ "fault_wait", .run = run_fault_wait, .needs_name = true },
+	{ "fault_log", .run = run_fault_log, .needs_name = true },
 	{},
 };
 
@@ -632,13 +761,13 @@ string_of(json_t *request, const char *member, const char **bad)
 
 /* The same of a number from 1 on; absent, it is 0. */
 static json_int_t
-id_of(json_t *request, const char **bad)
+number_of(json_t *request, const char *member, const char **bad)
 {
-	json_t *value = json_object_get(request, "id");
+	json_t *value = json_object_get(request, member);
 
 	if (value != NULL &&
 	    (!json_is_integer(value) || json_integer_value(value) <= 0))
-		*bad = "id";
+		*bad = member;
 	return json_integer_value(value);
 }
 
@@ -661,9 +790,10 @@ answer_object(const struct ctl *ctl, void *from, json_t *request, uint64_t now)
 	call.attributes = json_object_get(request, "attributes");
 	if (call.attributes != NULL && !json_is_object(call.attributes))
 		return fail(EINVAL, "attributes: not an object");
-	call.id = id_of(request, &bad);
+	call.id = number_of(request, "id", &bad);
+	call.hits = number_of(request, "hits", &bad);
 	if (bad != NULL)
-		return fail(EINVAL, "id: allowed: a number from 1 on");
+		return fail(EINVAL, "%s: allowed: a number from 1 on", bad);
 	if (call.command == NULL)
 		return fail(EINVAL, "a request without \"command\"");
 	return dispatch(&call);
@@ -713,6 +843,12 @@ ctl_request(const struct ctl *ctl, void *from, const char *line, size_t len,
     uint64_t now)
 {
 	return line_of(answer_line(ctl, from, line, len, now));
+}
+
+char *
+ctl_awaited(const struct disk *disk, uint64_t id, uint64_t hits)
+{
+	return line_of(awaited(disk, id, hits));
 }
 
 char *

@@ -462,6 +462,15 @@ struct json_t *clients_pack(const struct client *c, unsigned nr, uint64_t now);
 /* The same as a table; 0, or -EINVAL when it is something else. */
 int clients_print(struct json_t *json, FILE *out);
 
+/* ----------------------------------------------------------- faultinfo.c */
+
+/* The rules of a disk, and its log of hits.  NULL when out of memory. */
+struct json_t *faults_pack(const struct disk *d);
+struct json_t *faults_pack_log(const struct disk *d);
+/* The same as text; 0, or -EINVAL when it is something else. */
+int faults_print(struct json_t *json, FILE *out);
+int faults_print_log(struct json_t *json, FILE *out);
+
 /* ------------------------------------------------------------- control.c */
 
 #define PLACE_URI 512u
@@ -517,6 +526,11 @@ struct ctl {
 	    void *from, struct disk *d, bool on, char *err, size_t errlen);
 	/* Off, and forgotten: -EINPROGRESS, likewise; or -ENOMEM. */
 	int (*remove)(void *from, struct disk *d);
+	/*
+	 * `from` waits for a rule of a disk to have hit so often: its answer
+	 * is to be ctl_awaited()'s.  NULL: nobody can.
+	 */
+	void (*await)(void *from, struct disk *d, uint64_t id, uint64_t hits);
 };
 
 /*
@@ -548,6 +562,8 @@ int ctl_set(const struct ctl *ctl, void *from, struct disk *d,
     size_t errlen);
 int ctl_create(const struct ctl *ctl, void *from, const char *name,
     struct json_t *attributes, char *err, size_t errlen);
+/* The answer to one that waits for a rule; NULL: not yet, or no memory. */
+char *ctl_awaited(const struct disk *disk, uint64_t id, uint64_t hits);
 
 /* An attribute as null_blk prints it, a string; NULL when out of memory. */
 struct json_t *ctl_value(const struct attr *a, const struct disk_conf *conf);

@@ -57,13 +57,13 @@ static const struct param params[] = {
 	{ .name = "blocking", .type = PARAM_BOOL },
 	{ .name = "cache_size", .type = PARAM_ULONG },
 	{ .name = "home_node", .type = PARAM_INT, .missing = "-1" },
-	{ .name = "init_hctx", .type = PARAM_TEXT, .missing = "" },
+	{ .name = "init_hctx", .type = PARAM_TEXT },
 	{ .name = "mbps", .type = PARAM_UINT },
 	{ .name = "poll_queues", .type = PARAM_INT, .missing = "1" },
-	{ .name = "requeue", .type = PARAM_TEXT, .missing = "" },
+	{ .name = "requeue", .type = PARAM_TEXT },
 	{ .name = "shared_tag_bitmap", .type = PARAM_BOOL, .missing = "N" },
 	{ .name = "shared_tags", .type = PARAM_BOOL, .missing = "N" },
-	{ .name = "timeout", .type = PARAM_TEXT, .missing = "" },
+	{ .name = "timeout", .type = PARAM_TEXT },
 	{ .name = "use_per_node_hctx", .type = PARAM_BOOL, .missing = "N" },
 	{ .name = "zone_append_max_sectors",
 	    .type = PARAM_INT,
@@ -169,6 +169,16 @@ take_value(struct reader *r, const struct param *p, int64_t v)
 		source_complain(&r->source, err);
 }
 
+/* The same where it is no number. */
+static void
+take_text(struct reader *r, const struct param *p, const char *text)
+{
+	char err[CTL_MAX_ERROR];
+
+	if (device_set(r->template, p->name, text, err, sizeof(err)) != 0)
+		source_complain(&r->source, err);
+}
+
 /* A parameter that has no attribute here: fine if it asks for what is. */
 static void
 refuse_missing(struct reader *r, const struct param *p, int64_t v)
@@ -215,6 +225,8 @@ set_param(struct reader *r, const char *name, const char *value)
 		r->nr_devices = (uint64_t)v;
 	else if (p->missing != NULL)
 		refuse_missing(r, p, v);
+	else if (p->type == PARAM_TEXT)
+		take_text(r, p, value);
 	else
 		take_value(r, p, v);
 }

@@ -158,8 +158,13 @@ show_fua(const void *conf, FILE *out)
 #define IOSCHED(n, f)                                                  \
 	ATTR_NAMED(n, struct disk_conf, iosched.f), .group = &iosched, \
 						    .live = true
-#define OWN(f)      ATTR_FIELD(struct disk_conf, f), .group = &own
-#define SHOWN(n, f) .name = #n, .type = ATTR_SHOWN, .group = &queue, .show = f
+#define OWN(f) ATTR_FIELD(struct disk_conf, f), .group = &own
+#define OBJECT(n, obj, in)                                                 \
+	.name = #n, .offset = offsetof(struct disk_conf, n),               \
+	.type = ATTR_OBJECT, .object = (obj), .group = (in), .live = true, \
+	.at_once = true
+#define FAULT_ATTR(n) OBJECT(n, &fault_##n##_object, &null_blk)
+#define SHOWN(n, f)   .name = #n, .type = ATTR_SHOWN, .group = &queue, .show = f
 
 const struct attr disk_attrs[] = {
 	{ NULL_BLK(size), .def = "256000", .unit = &unit_mib,
@@ -224,6 +229,15 @@ const struct attr disk_attrs[] = {
 	    .at_once = true,
 	    .help = "what is before the first bad sector is written, in whole "
 		    "blocks" },
+	{ FAULT_ATTR(timeout),
+	    .help = "requests that are dropped and then fail with ETIMEDOUT: "
+		    "INTERVAL,PROBABILITY,SPACE,TIMES, four numbers" },
+	{ FAULT_ATTR(requeue),
+	    .help = "requests that the driver takes only the second time; the "
+		    "same" },
+	{ FAULT_ATTR(init_hctx),
+	    .help = "hardware queues that fail when the power comes on; the "
+		    "same" },
 	{ NULL_BLK(memory_backed), .def = "0",
 	    .help = "keep the data; else writes are dropped and reads are "
 		    "zeros" },
@@ -346,6 +360,18 @@ const struct attr disk_attrs[] = {
 	{ OWN(memory_limit), .def = "0", .unit = &unit_bytes, .live = true,
 	    .help = "most memory for the data, then writes fail with ENOSPC; 0 "
 		    "for none" },
+	{ OBJECT(faults, &faults_object, &own),
+	    .help =
+		"a rule that makes requests fail, as nullbd.conf(5) "
+		"explains: op=READ,start=8,status=MEDIUM; may be repeated" },
+	{ OWN(timeout_nsec), .def = "5000000000", .unit = &unit_ns,
+	    .live = true, .at_once = true,
+	    .help =
+		"how long a request that timeout has dropped takes to fail; "
+		"0: until it is released" },
+	{ OWN(seed), .def = "0",
+	    .help = "what faults draw follows from it, so that a run can be "
+		    "repeated; 0 for any, chosen when the power comes on" },
 	{ OWN(ro), .def = "0", .help = "read only" },
 	{ OWN(tls_only), .def = "0",
 	    .help = "for clients in TLS alone: others are not told of it" },

@@ -244,6 +244,8 @@ enum {
 					  */
 
 struct badblocks;
+struct fault_attr;
+struct faults;
 
 /* Every setting of a disk; disk_attrs[] describes each field. */
 struct disk_conf {
@@ -264,6 +266,9 @@ struct disk_conf {
 	struct badblocks *badblocks;
 	bool badblocks_once;
 	bool badblocks_partial_io;
+	struct fault_attr *timeout;
+	struct fault_attr *requeue;
+	struct fault_attr *init_hctx;
 	bool memory_backed;
 	bool discard;
 	bool no_sched;
@@ -300,6 +305,9 @@ struct disk_conf {
 	uint32_t plug; /* enum plug_mode */
 	uint64_t plug_nsec;
 	uint64_t memory_limit; /* bytes; 0: none */
+	struct faults *faults;
+	uint64_t timeout_nsec; /* of timeout; 0: for ever */
+	uint64_t seed;         /* of what is drawn; 0: any, chosen when on */
 	bool ro;
 	bool tls_only;
 	char *description;     /* NULL: none */
@@ -398,6 +406,42 @@ bool badblocks_extent(
 
 extern const struct attr_object badblocks_object;
 
+/* ----------------------------------------------------------- faultattr.c */
+
+extern const struct attr_object fault_timeout_object;
+extern const struct attr_object fault_requeue_object;
+extern const struct attr_object fault_init_hctx_object;
+
+/* --------------------------------------------------------------- fault.c */
+
+/* Rules: set() takes one, or remove,id=N, removeall, release[,id=N]. */
+extern const struct attr_object faults_object;
+
+/* A rule, as it is now. */
+struct fault_info {
+	uint64_t id;
+	uint64_t seen, hits; /* requests it was about; those it hit */
+	unsigned hung;       /* of them, now */
+	bool spent;          /* it hits no more */
+	char rule[512];
+};
+/* The i-th in the order in which they are looked at.  False: no more. */
+bool faults_info(const struct faults *f, size_t i, struct fault_info *info);
+/* How often a rule has hit.  False: there is none of that id. */
+bool faults_hits(const struct faults *f, uint64_t id, uint64_t *hits);
+/*
+ * Call hook(arg) whenever a rule has hit, from the thread in which it did, who
+ * waits for it.  Before the power comes on.
+ */
+void faults_watch(struct faults *f, void (*hook)(void *arg), void *arg);
+/* Of the rule that was added last. */
+uint64_t faults_last_id(const struct faults *f);
+/*
+ * The last hits (1,024), a line each: no times, so that the same seed and the
+ * same requests give the same bytes.  Returns how many there were before.
+ */
+uint64_t faults_log(const struct faults *f, FILE *out);
+
 /* ---------------------------------------------------------------- disk.c */
 
 #define DISK_NAME_LEN 32 /* with its NUL */
@@ -414,6 +458,7 @@ struct disk {
 	bool powering_down; /* nothing is set any more */
 	struct throttle throttle;
 	struct cache cache;
+	atomic_bool has_faults;     /* else no request is looked at for them */
 	uint64_t on_ns;             /* when the power came on */
 	struct disk_change *change; /* under way, or NULL */
 };
@@ -520,6 +565,7 @@ enum verdict {
 	STAGE_NEXT,    /* the next stage may have it */
 	STAGE_END,     /* it ends with rq->error */
 	STAGE_CUT,     /* so it does, but the next may have rq->cut bytes */
+	STAGE_ALTERED, /* the next see what fault_alter() makes of it */
 	STAGE_REQUEUE, /* not now: come back */
 	STAGE_LOST,    /* never complete it */
 };
@@ -530,6 +576,8 @@ struct stage {
 	    struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
 };
 
+enum verdict
+fault_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
 enum verdict badblocks_stage(
     struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
 enum verdict throttle_stage(
@@ -543,5 +591,37 @@ enum verdict cache_through_stage(
 extern const struct stage stages[]; /* the order of the physics; ends with {} */
 extern const struct queue_ops disk_queue_ops;
 extern const struct queue_ops disk_store_queue_ops; /* of one with memory */
+
+/*
+ * The data of a read that was answered with pins, in memory that is the bio's
+ * alone.  False: no memory.
+ */
+bool read_unshare(struct bio *bio, struct cpu *cpu);
+
+/* ------------------------------------------------- fault.c, for these two */
+
+/*
+ * Before the power is on, d->conf being settled: seed all that is drawn.  0,
+ * or -EFAULT with a sentence: init_hctx has it so.
+ */
+int fault_power_on(struct disk *d, uint64_t now, char *err, size_t errlen);
+/* Rules, timeout or requeue may have changed: are there any? */
+void fault_arm(struct disk *d);
+/* What hangs ends with ESHUTDOWN, and nothing hangs any more.  Any thread. */
+void fault_hurry(struct disk *d);
+/* What hangs and was given up ends.  Any thread. */
+void fault_abandon(struct disk *d);
+/*
+ * STAGE_ALTERED: make it what the next stages are to see, 0 or -ENOMEM; and,
+ * in any case, what it was.
+ */
+int fault_alter(struct request *rq);
+void fault_restore(struct request *rq);
+/*
+ * The data of a request with rq->priv has moved (rq_moved()).  False: it hangs,
+ * and is no longer the caller's.  Else *delay_ns is by how much later it ends.
+ */
+bool fault_end(
+    struct disk *d, struct request *rq, struct cpu *cpu, uint64_t *delay_ns);
 
 #endif

@@ -329,6 +329,7 @@ static void
 take_over(struct disk *d)
 {
 	d->set = d->change->set;
+	d->change->conf.seed = d->conf.seed;
 	d->conf = d->change->conf;
 	d->conf.power = true;
 	if (d->store != NULL)
@@ -343,12 +344,14 @@ apply(struct disk *d, uint64_t now)
 	badblocks_mode(d->conf.badblocks, d->conf.badblocks_once,
 	    d->conf.badblocks_partial_io);
 	cache_resize(&d->cache, d->conf.cache_size);
+	fault_arm(d);
 }
 
 void
 disk_hurry(struct disk *d, uint64_t now)
 {
 	throttle_set(&d->throttle, 0, now);
+	fault_hurry(d);
 	if (d->queue != NULL)
 		queue_restart(d->queue);
 }
@@ -366,8 +369,10 @@ set_at_once(struct disk *d, const struct attr *a, const char *name,
 	int ret;
 
 	ret = attr_set(disk_attrs, &set, name, value, true, err, errlen);
-	if (a->type == ATTR_OBJECT)
-		return ret; /* it has changed in place */
+	if (a->type == ATTR_OBJECT) { /* it has changed in place */
+		fault_arm(d);
+		return ret;
+	}
 	if (ret == 0)
 		ret = disk_check(
 		    &set, d->machine->nr_cpus, &conf, &queue, err, errlen);
@@ -546,6 +551,9 @@ disk_power_on(struct disk *d, uint64_t now, char *err, size_t errlen)
 		return 0;
 	ret = disk_check(
 	    &d->set, d->machine->nr_cpus, &d->conf, &queue, err, errlen);
+	if (ret != 0)
+		return ret;
+	ret = fault_power_on(d, now, err, errlen);
 	if (ret != 0)
 		return ret;
 	ret = disk_attach_store(d, err, errlen);

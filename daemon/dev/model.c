@@ -135,6 +135,32 @@ copy_bvecs(
 	return true;
 }
 
+bool
+read_unshare(struct bio *bio, struct cpu *cpu)
+{
+	struct pins *pins = container_of(bio->iov, struct pins, iov);
+	struct bvec_iter it = {};
+	struct bvec bv;
+	char *copy, *to;
+
+	if (pins->copy != NULL)
+		return true;
+	copy = to = malloc(bio->bytes);
+	if (copy == NULL)
+		return false;
+	for (unsigned i = 0; i < pins->nr; i++) {
+		memcpy(to, pins->iov[i].iov_base, pins->iov[i].iov_len);
+		to += pins->iov[i].iov_len;
+	}
+	store_unpin(pins->pool, cpu, pins->iov, pins->nr);
+	pins->copy = copy;
+	pins->nr = 0;
+	for (to = copy; bio_next_bvec(bio, &it, &bv); to += bv.len)
+		add_piece(pins, to, bv.len);
+	bio->nr_iov = pins->nr;
+	return true;
+}
+
 static int
 read_pinned(struct disk *d, struct bio *bio, struct cpu *cpu)
 {
@@ -251,6 +277,7 @@ store_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)
 }
 
 const struct stage stages[] = {
+	{ .name = "fault", .run = fault_stage },
 	{ .name = "throttle", .run = throttle_stage },
 	{ .name = "badblocks", .run = badblocks_stage },
 	{ .name = "cache", .run = cache_stage },
@@ -263,6 +290,8 @@ const struct stage stages[] = {
 
 static enum verdict walk_cut(const struct stage *s, struct disk *d,
     struct request *rq, struct cpu *cpu, uint64_t now);
+static enum verdict walk_altered(const struct stage *s, struct disk *d,
+    struct request *rq, struct cpu *cpu, uint64_t now);
 
 static enum verdict
 walk_stages(const struct stage *s, struct disk *d, struct request *rq,
@@ -270,12 +299,15 @@ walk_stages(const struct stage *s, struct disk *d, struct request *rq,
 {
 	enum verdict v = STAGE_NEXT;
 
-	for (; s->name != NULL; s++) {
+	for (; s->run != NULL; s++) {
 		v = s->run(d, rq, cpu, now);
+		if (v == STAGE_NEXT)
+			continue;
 		if (v == STAGE_CUT)
 			return walk_cut(s + 1, d, rq, cpu, now);
-		if (v != STAGE_NEXT)
-			break;
+		if (v == STAGE_ALTERED)
+			return walk_altered(s + 1, d, rq, cpu, now);
+		break;
 	}
 	return v;
 }
@@ -311,9 +343,44 @@ walk_cut(const struct stage *s, struct disk *d, struct request *rq,
 	return STAGE_END;
 }
 
+/* The rest of the stages sees another request. */
+static enum verdict
+walk_altered(const struct stage *s, struct disk *d, struct request *rq,
+    struct cpu *cpu, uint64_t now)
+{
+	enum verdict v = STAGE_END;
+
+	rq->error = fault_alter(rq);
+	if (rq->error == 0)
+		v = walk_stages(s, d, rq, cpu, now);
+	fault_restore(rq);
+	return v;
+}
+
+/* A fault makes it late, whatever irqmode is. */
+static void
+complete_late(
+    struct disk *d, struct request *rq, struct cpu *cpu, uint64_t delay_ns)
+{
+	uint64_t usual =
+	    d->conf.irqmode == NULL_IRQ_TIMER ? d->conf.completion_nsec : 0;
+
+	if (usual > UINT64_MAX - delay_ns)
+		usual = UINT64_MAX - delay_ns;
+	rq_complete_after(rq, cpu, usual + delay_ns);
+}
+
 static void
 complete(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)
 {
+	uint64_t delay_ns = 0;
+
+	if (rq->priv != NULL && !fault_end(d, rq, cpu, &delay_ns))
+		return;
+	if (delay_ns > 0) {
+		complete_late(d, rq, cpu, delay_ns);
+		return;
+	}
 	switch (d->conf.irqmode) {
 	case NULL_IRQ_NONE: rq_complete(rq, cpu, now); return;
 	case NULL_IRQ_SOFTIRQ: rq_complete_softirq(rq, cpu); return;
@@ -363,8 +430,15 @@ disk_return_pages(
 	page_return(d->pool, cpu, page, nr);
 }
 
+static void
+disk_abandon(struct queue *q)
+{
+	fault_abandon(q->driver);
+}
+
 const struct queue_ops disk_queue_ops = {
 	.queue_rq = disk_queue_rq,
+	.abandon = disk_abandon,
 };
 
 const struct queue_ops disk_store_queue_ops = {
@@ -372,4 +446,5 @@ const struct queue_ops disk_store_queue_ops = {
 	.return_pages = disk_return_pages,
 	.queue_rq = disk_queue_rq,
 	.prepare = disk_prepare,
+	.abandon = disk_abandon,
 };

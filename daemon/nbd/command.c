@@ -230,6 +230,8 @@ part_end(struct bio *bio, struct cpu *cpu, uint64_t now)
 		c->error = bio->error;
 		c->error_pos = p->pos;
 	}
+	if (bio->hang_up > c->hang_up)
+		c->hang_up = bio->hang_up;
 	if (c->error != 0 || s->aborted)
 		command_stop(c);
 	if (c->step_end > 0 && p != &c->first)
@@ -252,6 +254,7 @@ part_init(struct part *p, struct command *c, enum req_op op, uint64_t pos)
 
 	bio_init(&p->bio, op, pos, bv, BIO_MAX_VECS);
 	p->bio.task = c->session->task;
+	p->bio.given_up = &c->session->given_up;
 	p->bio.end_io = part_end;
 	p->bio.priv = c;
 	if (c->lent != NULL) {
@@ -727,6 +730,7 @@ command_new(struct nbd_session *s, const struct wire_request *req)
 	c->nr_parts = 0;
 	c->error = 0;
 	c->error_pos = req->offset;
+	c->hang_up = HANG_UP_NEVER;
 	c->chunk = NULL;
 	c->lent = NULL;
 	c->reply = NULL;

@@ -77,7 +77,7 @@ iov_extend(struct nbd_session *s, const char *data, size_t len)
 void
 out_add(struct nbd_session *s, const void *data, size_t len)
 {
-	if (s->aborted || len == 0)
+	if (s->aborted || s->hangs_up || len == 0)
 		return;
 	if (s->sent == s->appended)
 		session_wake(s);
@@ -197,6 +197,43 @@ out_drop(struct nbd_session *s)
 	s->iov_pos = 0;
 	s->iov_len = 0;
 	free_sent(s);
+}
+
+void
+out_check_end(struct nbd_session *s)
+{
+	if (s->hangs_up && !s->aborted && s->sent == s->appended)
+		session_fail(s, -ECONNABORTED, "the device hangs up");
+}
+
+void
+out_end(struct nbd_session *s, uint64_t to)
+{
+	struct command *c;
+	struct iovec *last;
+	struct block *b;
+	size_t n;
+
+	if (s->aborted || s->hangs_up)
+		return;
+	assert(to >= s->sent);
+	for (; s->appended > to; s->appended -= n) {
+		last = &s->iov[s->iov_len - 1];
+		n = s->appended - to;
+		if (n >= last->iov_len) {
+			n = last->iov_len;
+			s->iov_len--;
+		}
+		last->iov_len -= n;
+	}
+	for (b = s->first_block; b != NULL; b = b->next)
+		if (b->end > to)
+			b->end = to;
+	STAILQ_FOREACH(c, &s->unsent, link)
+		if (c->sent_at > to)
+			c->sent_at = to;
+	s->hangs_up = true;
+	out_check_end(s);
 }
 
 /* --------------------------------------------------------------- replies */
@@ -548,8 +585,8 @@ reply_keep(struct command *c)
 	STAILQ_INSERT_TAIL(&c->session->unsent, c, link);
 }
 
-void
-reply_command(struct command *c)
+static void
+reply_append(struct command *c)
 {
 	if (c->error != 0) {
 		reply_failed(c);
@@ -565,6 +602,31 @@ reply_command(struct command *c)
 	else
 		reply_pinned(c);
 	reply_keep(c);
+}
+
+/* How much of a reply of `len` bytes goes out before it hangs up. */
+static uint64_t
+told(enum bio_hang_up when, uint64_t len)
+{
+	switch (when) {
+	case HANG_UP_NEVER: break;
+	case HANG_UP_BEFORE: return 0;
+	case HANG_UP_EARLY: return NBD_SIMPLE_REPLY_SIZE / 2;
+	case HANG_UP_HALFWAY: return len / 2;
+	}
+	return len;
+}
+
+void
+reply_command(struct command *c)
+{
+	struct nbd_session *s = c->session;
+	enum bio_hang_up when = c->hang_up;
+	uint64_t start = s->appended;
+
+	reply_append(c);
+	if (when != HANG_UP_NEVER)
+		out_end(s, start + told(when, s->appended - start));
 }
 
 /* ------------------------------------------------------- for the caller */
@@ -605,6 +667,7 @@ nbd_sent(struct nbd_session *s, size_t n)
 		s->iov_len = 0;
 	}
 	free_sent(s);
+	out_check_end(s);
 	session_unblock(s);
 	if (s->stalled && !out_full(s))
 		session_wake(s); /* a BLOCK_STATUS may have waited for it */

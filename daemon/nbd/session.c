@@ -107,6 +107,16 @@ partial_drop(struct nbd_session *s)
 	s->big = NULL;
 }
 
+/* Nobody waits any more for what the device has. */
+static void
+give_up(struct nbd_session *s)
+{
+	if (s->cpu == NULL || atomic_load(&s->given_up))
+		return;
+	atomic_store(&s->given_up, true);
+	queue_abandon(s->export->queue);
+}
+
 /* All that the block layer does not have. */
 static void
 drop(struct nbd_session *s, uint64_t now)
@@ -115,6 +125,7 @@ drop(struct nbd_session *s, uint64_t now)
 	partial_drop(s);
 	submit_drop(s, now);
 	out_drop(s);
+	give_up(s);
 }
 
 void
@@ -391,7 +402,7 @@ in_new(struct nbd_session *s)
 bool
 nbd_listens(struct nbd_session *s)
 {
-	if (s->aborted || s->closing || s->eof || s->tls_next)
+	if (s->aborted || s->closing || s->eof || s->tls_next || s->hangs_up)
 		return false;
 	if (s->phase == PHASE_TRANSMISSION && s->cpu == NULL)
 		return false;
@@ -501,6 +512,8 @@ nbd_got(struct nbd_session *s, size_t n, bool more, uint64_t now)
 	tidy(s);
 	if (s->cpu != NULL && !more)
 		submit_pending(s, awaits_more(s), now);
+	if (s->closing || s->eof)
+		give_up(s); /* a request that hangs would keep it for ever */
 	return err;
 }
 

@@ -162,6 +162,7 @@ struct command {
 	unsigned nr_parts;   /* that have not ended */
 	int error;           /* of the first that failed, */
 	uint64_t error_pos;  /* and where that was */
+	uint8_t hang_up;     /* enum bio_hang_up: the largest of theirs */
 	struct chunk *chunk; /* holds the payload of a write, or `reply` */
 	struct lent *lent;   /* or this holds the payload */
 	char *reply;         /* of a read that is copied: header, data */
@@ -210,6 +211,10 @@ void submit_drop(struct nbd_session *s, uint64_t now);
 /* Append to the output: a copy; or bytes that stay where they are. */
 void out_copy(struct nbd_session *s, const void *data, size_t len);
 void out_add(struct nbd_session *s, const void *data, size_t len);
+/* Send no more than the first `to` bytes of the stream, then hang up. */
+void out_end(struct nbd_session *s, uint64_t to);
+/* Was all sent, and it is to hang up?  Then it does. */
+void out_check_end(struct nbd_session *s);
 /* Is so much unsent that no more should be asked for? */
 bool out_full(const struct nbd_session *s);
 /* Forget it all. */
@@ -298,10 +303,12 @@ struct nbd_session {
 	bool closing;  /* ABORT or DISC came: what follows is ignored */
 	bool eof;      /* nothing will come */
 	bool shutdown;
-	bool agreed;       /* the client knows the block sizes (N88) */
-	bool structured;   /* replies: N77 */
-	bool extended;     /* headers: N170 */
-	bool blocked;      /* a limit keeps input from being looked at */
+	bool hangs_up;        /* what is in the output is the last of it */
+	atomic_bool given_up; /* nobody waits for what the device has */
+	bool agreed;          /* the client knows the block sizes (N88) */
+	bool structured;      /* replies: N77 */
+	bool extended;        /* headers: N170 */
+	bool blocked;         /* a limit keeps input from being looked at */
 	bool stalled;      /* what is pending waits for a tag or for others */
 	bool woken;        /* wake() was called, and nobody has come yet */
 	bool crowded;      /* it waits for what other sessions hold */

@@ -353,6 +353,8 @@ check_in_force(const struct disk *d)
 	CHECK(d->change == NULL && !queue_freezing(q), "%s: frozen", d->name);
 	CHECK(disk_check(&d->set, 1, &conf, &wanted, err, sizeof(err)) == 0,
 	    "%s: on, and its settings are bad: %s", d->name, err);
+	if (d->set.seed == 0)
+		conf.seed = d->conf.seed; /* chosen when the power came on */
 	check_same(d, &d->conf, &conf, true);
 	CHECK(q->limits.max_sectors == wanted.limits.max_sectors &&
 		  q->limits.max_discard_sectors ==
@@ -417,11 +419,26 @@ may_serve(const struct disk *d)
 	       len == PAGE_SIZE && c->completion_nsec < ON_NS;
 }
 
+/* Nothing that it was told makes its I/O fail any more. */
+static void
+heal(struct host *h, struct disk *d)
+{
+	static const char *const how[][2] = { { "faults", "removeall" },
+		{ "timeout", "" }, { "requeue", "" } };
+	char err[CTL_MAX_ERROR];
+
+	for (unsigned i = 0; i < 3; i++)
+		CHECK(disk_set(d, how[i][0], how[i][1], h->now, err,
+			  sizeof(err)) == 0,
+		    "%s: %s", d->name, err);
+}
+
 static void
 check_serves(struct host *h, struct disk *d)
 {
 	_Alignas(PAGE_SIZE) static char page[PAGE_SIZE];
 
+	heal(h, d);
 	memset(page, 'w', sizeof(page));
 	do_io(h, d, REQ_OP_WRITE, page);
 	memset(page, 'r', sizeof(page));

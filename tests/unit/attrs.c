@@ -68,7 +68,7 @@ static void
 what_get_prints_set_takes(void **state)
 {
 	struct disk_conf c, again;
-	struct badblocks *badblocks;
+	struct disk_conf objects;
 	char value[256], full[64];
 
 	(void)state;
@@ -90,10 +90,13 @@ what_get_prints_set_takes(void **state)
 		assert_int_equal(set(&again, full, value), 0);
 		assert_string_equal(get(&again, full), value);
 	}
-	badblocks = again.badblocks;
-	again.badblocks = c.badblocks;
+	objects = again;
+	for (const struct attr *a = disk_attrs; a->name != NULL; a++)
+		if (a->type == ATTR_OBJECT)
+			memcpy((char *)&again + a->offset,
+			    (char *)&c + a->offset, sizeof(void *));
 	assert_memory_equal(&c, &again, sizeof(c));
-	again.badblocks = badblocks;
+	again = objects;
 	attr_fini(disk_attrs, &again);
 	attr_fini(disk_attrs, &c);
 }

@@ -49,8 +49,10 @@ struct fake {
 	bool busy;        /* say -EBUSY */
 	bool moves_later; /* held requests move their data when released */
 	int error;        /* what requests end with */
-	unsigned piece;   /* bytes of a piece of a read */
-	bool sparse;      /* pieces, and short reads, that are 0 are holes */
+	enum bio_hang_up hang_up; /* the same of the bio at hang_up_pos */
+	uint64_t hang_up_pos;
+	unsigned piece; /* bytes of a piece of a read */
+	bool sparse;    /* pieces, and short reads, that are 0 are holes */
 	unsigned nr_pinned;
 	struct request_list held;
 	unsigned nr_held;
@@ -251,6 +253,9 @@ fake_queue_rq(struct request *rq, struct cpu *cpu, uint64_t now)
 		STAILQ_FOREACH(bio, &rq->bios, link)
 			e->nr_bios++;
 	}
+	STAILQ_FOREACH(bio, &rq->bios, link)
+		if (bio->pos == f->hang_up_pos)
+			bio->hang_up = (uint8_t)f->hang_up;
 	rq->error = f->error;
 	if (f->error == 0 && !(f->end == FAKE_HELD && f->moves_later))
 		fake_move(f, rq, cpu);

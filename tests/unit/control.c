@@ -551,7 +551,7 @@ lets_the_daemon_make_a_device(void **state)
 	struct config config;
 
 	(void)state;
-	assert_refused(new, "EOPNOTSUPP", "create: no device can be made");
+	assert_refused(new, "EOPNOTSUPP", "new: no device can be made");
 	assert_int_equal(config_init(&config), 0);
 	ctl.config = &config;
 	ctl.create = fake_create;
@@ -571,6 +571,70 @@ lets_the_daemon_make_a_device(void **state)
 	ctl.config = NULL;
 	ctl.create = NULL;
 	config_fini(&config);
+}
+
+static void
+adds_lists_and_removes_faults(void **state)
+{
+	json_t *answer, *rules;
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		answer = ask("{\"command\":\"fault_add\",\"name\":\"nullb0\","
+			     "\"value\":\"add,op=READ,status=MEDIUM\"}");
+		assert_int_equal(
+		    json_integer_value(json_object_get(answer, "id")), i + 1);
+		json_decref(answer);
+	}
+	answer = ask("{\"command\":\"fault_add\",\"name\":\"off\","
+		     "\"value\":\"op=WRITE\"}");
+	assert_true(json_is_true(json_object_get(answer, "ok")));
+	json_decref(answer);
+	json_decref(ask("{\"command\":\"fault_remove\",\"name\":\"nullb0\","
+			"\"id\":1}"));
+	answer = ask("{\"command\":\"faults\",\"name\":\"nullb0\"}");
+	rules = json_object_get(json_object_get(answer, "faults"), "rules");
+	assert_int_equal(json_array_size(rules), 1);
+	assert_string_equal(json_string_value(json_object_get(
+				json_array_get(rules, 0), "rule")),
+	    "op=READ,status=MEDIUM");
+	json_decref(answer);
+	assert_refused("{\"command\":\"fault_add\",\"name\":\"nullb0\","
+		       "\"value\":\"removeall\"}",
+	    "EINVAL", NULL);
+	assert_refused("{\"command\":\"fault_add\",\"name\":\"nullb0\"}",
+	    "EINVAL", "fault_add: \"value\", a rule, is missing");
+	assert_refused("{\"command\":\"fault_remove\",\"name\":\"nullb0\","
+		       "\"id\":9}",
+	    "ENOENT", "nullb0: faults: \"remove,id=9\": no such rule");
+	assert_refused("{\"command\":\"fault_release\",\"name\":\"x\"}",
+	    "ENODEV", "x: no such device");
+	assert_refused("{\"command\":\"fault_log\"}", "EINVAL", NULL);
+	assert_refused("{\"command\":\"fault_wait\",\"name\":\"nullb0\","
+		       "\"id\":9}",
+	    "ENOENT", "nullb0: fault 9: no such rule");
+	assert_refused("{\"command\":\"fault_wait\",\"name\":\"nullb0\","
+		       "\"id\":2,\"hits\":0}",
+	    "EINVAL", "hits: allowed: a number from 1 on");
+	assert_refused("{\"command\":\"fault_wait\",\"name\":\"nullb0\"}",
+	    "EINVAL", "fault_wait: \"id\", of a rule, is missing");
+	assert_refused("{\"command\":\"fault_wait\",\"name\":\"nullb0\","
+		       "\"id\":2}",
+	    "EOPNOTSUPP", "fault_wait: nobody can wait here");
+	assert_null(ctl_awaited(disks[0], 2, 1)); /* not yet */
+	for (int i = 0; i < 2; i++) {
+		answer = ask(i == 0 ? "{\"command\":\"fault_release\",\"name\":"
+				      "\"nullb0\"}"
+				    : "{\"command\":\"fault_remove\",\"name\":"
+				      "\"nullb0\"}");
+		assert_true(json_is_true(json_object_get(answer, "ok")));
+		json_decref(answer);
+	}
+	answer = ask("{\"command\":\"fault_log\",\"name\":\"nullb0\"}");
+	assert_string_equal(json_string_value(json_object_get(
+				json_object_get(answer, "log"), "lines")),
+	    "");
+	json_decref(answer);
 }
 
 static void
@@ -624,6 +688,7 @@ main(void)
 		cmocka_unit_test(lets_the_daemon_change_the_power),
 		cmocka_unit_test(lets_the_daemon_remove_a_device),
 		cmocka_unit_test(lets_the_daemon_make_a_device),
+		cmocka_unit_test(adds_lists_and_removes_faults),
 		cmocka_unit_test(trusts_no_request),
 	};
 

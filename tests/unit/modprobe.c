@@ -157,6 +157,12 @@ names_the_parameters_it_does_not_have_unless_they_ask_for_nothing(void **state)
 	assert_string_equal(said, "");
 	free(said);
 	config_fini(&c);
+	said = read_text(&c, "options null_blk timeout=1,50,0 \n", -EINVAL);
+	assert_non_null(strstr(said, "F:1: timeout: \"1,50,0\": allowed: "));
+	free(said);
+	config_fini(&c);
+	free(read_text(&c, "options null_blk timeout=1,50,0,-1 requeue=\n", 0));
+	config_fini(&c);
 	said = read_text(&c, "options null_blk home_node=1 zoned=1\n", -EINVAL);
 	assert_string_equal(said,
 	    "F:1: home_node: a parameter of null_blk that nullbd does not have "

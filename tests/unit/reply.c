@@ -457,6 +457,59 @@ test_simple_sees_no_holes(void **state)
 		sentence, function, NULL, NULL, NULL \
 	}
 
+/*
+ * The device says when to hang up: what was answered before still goes out,
+ * then so much of this reply, and nothing behind it.
+ */
+static void
+test_hangs_up_in_a_reply(void **state)
+{
+	static const struct {
+		enum bio_hang_up when;
+		uint16_t type;
+		uint32_t len;
+		size_t comes; /* of the reply */
+	} at[] = {
+		{ HANG_UP_BEFORE, NBD_CMD_READ, 4096, 0 },
+		{ HANG_UP_BEFORE, NBD_CMD_WRITE, 4096, 0 },
+		{ HANG_UP_EARLY, NBD_CMD_READ, 4096, 8 },
+		{ HANG_UP_EARLY, NBD_CMD_READ, 100000, 8 },
+		{ HANG_UP_EARLY, NBD_CMD_WRITE, 4096, 8 },
+		{ HANG_UP_HALFWAY, NBD_CMD_READ, 4096, 8 + 2048 },
+		{ HANG_UP_HALFWAY, NBD_CMD_READ, 100000, 8 + 50000 },
+		{ HANG_UP_HALFWAY, NBD_CMD_WRITE, 4096, 8 },
+	};
+	static const size_t steps[] = { 1, 15, 16, 4000, SIZE_MAX };
+
+	(void)state;
+	for (unsigned i = 0; i < 8 * 5; i++) {
+		unsigned k = i / 5;
+		struct client *c = transmission();
+		struct bytes b = { 0 };
+
+		c->out_step = steps[i % 5];
+		c->fake.hang_up = at[k].when;
+		c->fake.hang_up_pos = 8192;
+		add_write(&b, 1, 0, 512, 'a');
+		if (at[k].type == NBD_CMD_WRITE)
+			add_write(&b, 2, 8192, at[k].len, 'b');
+		else
+			add_request(&b, NBD_CMD_READ, 0, 2, 8192, at[k].len);
+		add_write(&b, 3, 0, 512, 'c');
+		client_push(c, b.p, b.len);
+		bytes_free(&b);
+		client_settle(c);
+		expect_reply(c, 1, 0, 0);
+		assert_int_equal(c->in.len - c->in_pos, at[k].comes);
+		assert_int_equal(c->error, -ECONNABORTED);
+		assert_string_equal(
+		    nbd_error(c->session), "the device hangs up");
+		assert_true(nbd_done(c->session));
+		assert_int_equal(c->session->nr_commands, 0);
+		client_free(c);
+	}
+}
+
 int
 main(void)
 {
@@ -489,6 +542,8 @@ main(void)
 		    test_flush_fails_nowhere),
 		CASE("shows no hole to a simple client (N123)",
 		    test_simple_sees_no_holes),
+		CASE("hangs up in a reply where the device says so",
+		    test_hangs_up_in_a_reply),
 	};
 
 	return RUN_BOTH_WAYS(tests);

@@ -40,6 +40,10 @@ completes "power other " "on off"
 completes "create " ""
 completes "create new memory_b" "memory_backed="
 completes "create new size=1G no_s" "no_sched="
+"$NULLBCTL" --control "$control" fault nullb1 add op=READ >/dev/null
+completes "fault nullb1 re" "remove release"
+completes "fault nullb1 wait " "1"
+completes "fault nullb1 remove " "1 all"
 completes "attach --ra" "--raw"
 completes "attach -C 2 nullb1" "nullb1"
 control=$tmp/nobody

@@ -94,6 +94,17 @@ for c in conf/*.conf; do
 			fault "$c: badblocks"
 		"$nullbctl" --control "$dir/c" set nullb0 mbps 5 ||
 			fault "$c: set" ;;
+	*/faulty.conf)
+		nbdinfo --size "nbd+unix:///nullb1?socket=$dir/s" >/dev/null ||
+			fault "$c: no size"
+		[ "$("$nullbctl" --control "$dir/c" fault nullb0 | wc -l)" = 9 ] ||
+			fault "$c: faults"
+		# that it fails is what it is for
+		fio --name=any --ioengine=nbd --rw=randrw --size=64m --iodepth=32 \
+			--uri="nbd+unix:///nullb0?socket=$dir/s" \
+			--continue_on_error=all >"$dir/fio" 2>&1
+		"$nullbctl" --control "$dir/c" fault nullb0 log |
+			grep -q "WRITE .* id=[0-9]" || fault "$c: nothing was hit" ;;
 	*/tls.conf)
 		nbdinfo --list --json "nbd+unix://?socket=$dir/s" |
 			grep -q secret && fault "$c: tells of the secret"

@@ -119,8 +119,13 @@ values() {
 	poll_queues 0 1
 	memory_limit 1073741824 0
 	mbps 40960 0
+	cache_size 8 0
 	badblocks_once 1 0
 	badblocks_partial_io 1 0
+	timeout 1,0,0,-1 1,100,0,0
+	requeue 1,0,0,-1 10,0,3,5
+	init_hctx 1,0,0,-1 1,100,0,1
+	timeout_nsec 1000 0
 	END
 }
 
@@ -134,9 +139,9 @@ each_value() {
 	done < <(values)
 }
 
-# badblocks, which has no value but changes, is tests/wire/badblocks.sh's
+# badblocks and faults, which have no value but changes, have tests of their own
 live=$("$NULLBCTL" help | awk '/^  [^ ]/ { name = $1 } /\(live\)/ { print name }' |
-	sed 's/=.*//' | grep -vx badblocks | sort)
+	sed 's/=.*//' | grep -vx 'badblocks\|faults' | sort)
 [ "$live" = "$(values | cut -d ' ' -f 1 | sort)" ] ||
 	fail "live are: $live"
 
