@@ -322,6 +322,7 @@ struct limits {
 	bool write_cache; /* volatile: flush and FUA mean something */
 	bool fua;
 	bool rotational;
+	bool zoned; /* chunks are zones: writes keep their order */
 };
 
 /* What is usual when a driver says nothing (2.1). */
@@ -373,7 +374,8 @@ struct request {
 	uint64_t start_ns;   /* set up */
 	uint64_t delay_ns;   /* rq_complete_after() */
 	uint64_t ticket;     /* the driver's own, 0 when it is set up; */
-	uint64_t cut;        /* and another */
+	uint64_t cut;        /* and another, */
+	uint8_t looks;       /* and a third, 0 when it is set up */
 	union {
 		struct heap_node due; /* in cpu->deadlines */
 		struct {              /* while it is the elevator's */

@@ -407,6 +407,16 @@ begins(struct queue *q, struct ctx *ctx, struct bio *bio, struct cpu *cpu,
 	return false;
 }
 
+/*
+ * blk_mq_plug(), from 5.3 to 6.9: writes to zones are not plugged, for a plug
+ * may be emptied in any order.
+ */
+static bool
+keeps_order(const struct queue *q, const struct bio *bio)
+{
+	return q->limits.zoned && bio->op == REQ_OP_WRITE;
+}
+
 int
 queue_submit(struct queue *q, struct cpu *cpu, struct plug *plug,
     struct bio *bio, uint64_t now)
@@ -422,7 +432,7 @@ queue_submit(struct queue *q, struct cpu *cpu, struct plug *plug,
 	}
 	if (fresh && begins(q, ctx, bio, cpu, now))
 		return 0;
-	if (q->conf.plug_mode == PLUG_EACH)
+	if (q->conf.plug_mode == PLUG_EACH || keeps_order(q, bio))
 		plug = NULL;
 	bio->waits = NULL;
 	do {

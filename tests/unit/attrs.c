@@ -67,8 +67,7 @@ every_row_has_a_help_line_a_default_and_a_name_of_its_own(void **state)
 static void
 what_get_prints_set_takes(void **state)
 {
-	struct disk_conf c, again;
-	struct badblocks *badblocks;
+	struct disk_conf c, again, own;
 	char value[256], full[64];
 
 	(void)state;
@@ -90,10 +89,12 @@ what_get_prints_set_takes(void **state)
 		assert_int_equal(set(&again, full, value), 0);
 		assert_string_equal(get(&again, full), value);
 	}
-	badblocks = again.badblocks;
+	own = again;
 	again.badblocks = c.badblocks;
+	again.zone_readonly = c.zone_readonly;
+	again.zone_offline = c.zone_offline;
 	assert_memory_equal(&c, &again, sizeof(c));
-	again.badblocks = badblocks;
+	again = own;
 	attr_fini(disk_attrs, &again);
 	attr_fini(disk_attrs, &c);
 }
@@ -146,12 +147,15 @@ next_row(FILE *f, char *line, int size, char *field[4])
 static bool
 departs(const char *name, const char *value)
 {
-	bool bytes =
-	    strcmp(name, "size") == 0 || strcmp(name, "blocksize") == 0;
+	bool mib = strcmp(name, "size") == 0 ||
+		   strcmp(name, "zone_size") == 0 ||
+		   strcmp(name, "zone_capacity") == 0;
+	bool bytes = mib || strcmp(name, "blocksize") == 0 ||
+		     strcmp(name, "zone_append_max_sectors") == 0;
 
 	if (bytes && strcmp(value, "1k") == 0)
 		return true;
-	return strcmp(name, "size") == 0 && strlen(value) >= 19;
+	return mib && strlen(value) >= 19;
 }
 
 /* "5\n" in the recording is a newline. */
