@@ -218,6 +218,16 @@ ctlconn_places(void *from, const struct disk *disk, struct place **out)
 	return uri_places(c->daemon, disk, out);
 }
 
+/* ---- zones */
+
+void
+ctlconn_sweep(void *from, struct disk *disk)
+{
+	struct ctlconn *c = from;
+
+	loop_sweep(&c->daemon->worker[0], disk);
+}
+
 /* ---- traces */
 
 int

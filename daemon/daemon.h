@@ -87,8 +87,9 @@ enum loop_order {
 	LOOP_STOP = 8,     /* leave loop_run() */
 	LOOP_RETRY = 16,   /* a queue is being frozen: close plugs */
 	LOOP_KICK = 32,    /* hang up on those that are to be kicked */
+	LOOP_SWEEP = 64,   /* give back data of zones that were reset */
 	/* done in one turn; the others hold */
-	LOOP_ONCE = LOOP_TAKE | LOOP_RETRY | LOOP_KICK,
+	LOOP_ONCE = LOOP_TAKE | LOOP_RETRY | LOOP_KICK | LOOP_SWEEP,
 };
 
 /* A thread with a libev loop.  The main loop is one without a cpu. */
@@ -115,7 +116,8 @@ struct loop {
 	struct conn_list dirty;    /* may have output, or have ended */
 
 	pthread_mutex_t inbox_lock;
-	struct conn_list inbox;    /* handed over to this loop */
+	struct conn_list inbox;                /* handed over to this loop */
+	STAILQ_HEAD(sweep_list, sweep) sweeps; /* LOOP_SWEEP, the same lock */
 	_Atomic unsigned orders;   /* enum loop_order: what others want of it */
 	_Atomic unsigned nr_conns; /* its load */
 };
@@ -131,6 +133,11 @@ void loop_join(struct loop *l); /* after LOOP_STOP */
 void loop_wake(struct loop *l);
 void loop_tell(struct loop *l, enum loop_order order);
 void loop_post(struct loop *l, struct conn *c);
+/*
+ * zones_sweep(), which takes a cpu.  Without memory it does not come to it, and
+ * who next uses those zones does it.
+ */
+void loop_sweep(struct loop *l, struct disk *disk);
 
 /* ----------------------------------------------------------------- tls.c */
 
@@ -299,6 +306,7 @@ void ctlconn_settle(void *from, struct disk *disk);
 int ctlconn_clients(void *from, struct client **out);
 int ctlconn_kick(void *from, uint64_t id);
 int ctlconn_places(void *from, const struct disk *disk, struct place **out);
+void ctlconn_sweep(void *from, struct disk *disk);
 /* The change of a disk has settled: who asked for it is answered. */
 void ctlconn_settled(
     struct daemon *d, const struct disk *disk, int error, const char *text);

@@ -280,6 +280,7 @@ make_disks(struct daemon *d, struct config *c)
 		.clients = ctlconn_clients,
 		.kick = ctlconn_kick,
 		.places = ctlconn_places,
+		.sweep = ctlconn_sweep,
 	};
 	STAILQ_FOREACH(dev, &c->devices, link)
 		if (device_add(d, dev, err, sizeof(err)) != 0)

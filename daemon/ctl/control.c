@@ -23,6 +23,7 @@ struct call {
 	const char *attribute; /* NULL: none given */
 	const char *value;     /* the same */
 	json_int_t id;         /* of a client; 0: none given */
+	json_t *request;       /* for those with members of their own */
 };
 
 /* ---- answers */
@@ -161,6 +162,15 @@ run_get(struct call *call)
 	    "{s:b, s:o}", "ok", 1, "value", ctl_value(a, disk_shown(d)));
 }
 
+/* Did the command reset zones?  We are no cpu that could give data back. */
+static void
+sweep(const struct call *call, struct disk *d)
+{
+	if (d->zones != NULL && zones_stale(d->zones) &&
+	    call->ctl->sweep != NULL)
+		call->ctl->sweep(call->from, d);
+}
+
 static json_t *
 run_set(struct call *call)
 {
@@ -183,7 +193,17 @@ run_set(struct call *call)
 	}
 	if (ret != 0)
 		return fail(-ret, "%s: %s", d->name, err);
+	sweep(call, d);
 	return json_pack("{s:b}", "ok", 1);
+}
+
+static json_t *
+run_zone(struct call *call, struct disk *d)
+{
+	json_t *answer = zoneinfo_run(d, call->request);
+
+	sweep(call, d);
+	return answer;
 }
 
 /* What stat_show() needs. */
@@ -459,6 +479,7 @@ static const struct command {
 	{ "inflight", .run_on = run_inflight },
 	{ "segments", .run_on = run_segments },
 	{ "queue", .run_on = run_queue },
+	{ "zone", .run_on = run_zone },
 	{ "iostat", .run = run_iostat },
 	{ "diskstats", .run = run_diskstats },
 	{ "trace", .run_on = run_trace },
@@ -532,6 +553,7 @@ answer_object(const struct ctl *ctl, void *from, json_t *request, uint64_t now)
 		.ctl = ctl,
 		.from = from,
 		.now = now,
+		.request = request,
 		.command = string_of(request, "command", &bad),
 		.name = string_of(request, "name", &bad),
 		.attribute = string_of(request, "attribute", &bad),

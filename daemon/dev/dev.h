@@ -375,8 +375,8 @@ int zones_manage(struct zones *z, enum zone_op op, uint64_t pos, uint64_t len);
 
 /* Is there data of zones that were reset?  Any thread. */
 bool zones_stale(const struct zones *z);
-/* Give it back.  Cheap when there is none. */
-void zones_sweep(struct disk *d, struct cpu *cpu);
+/* Give that of one zone back; true: there is more. */
+bool zones_sweep(struct disk *d, struct cpu *cpu);
 
 /*
  * How many bytes of a read come from the store; what lies behind is beyond a

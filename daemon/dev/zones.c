@@ -48,6 +48,7 @@ struct zones {
 	unsigned max_open, max_active; /* 0: as many as there are */
 	bool has_data;                 /* memory-backed */
 	_Atomic unsigned nr_stale;
+	_Atomic unsigned next_sweep;     /* where the search for one begins */
 	pthread_rwlock_t lock[NR_LOCKS]; /* of zones: write pointers, data */
 	pthread_mutex_t common;          /* conditions, and those below */
 	unsigned nr_imp_open, nr_exp_open, nr_closed;
@@ -75,6 +76,7 @@ zones_new(const struct disk_conf *c)
 	z->max_active = c->zone_max_active;
 	z->has_data = c->memory_backed;
 	z->next_close = z->nr_conv;
+	z->next_sweep = z->nr_conv;
 	pthread_rwlockattr_init(&attr);
 	/* readers that come and go must not keep a writer out */
 	pthread_rwlockattr_setkind_np(
@@ -235,6 +237,7 @@ close_one(struct zones *z)
 		zone = &z->zone[z->next_close];
 		if (++z->next_close == z->nr)
 			z->next_close = z->nr_conv;
+		z->next_sweep = z->nr_conv;
 	} while (cond_of(zone) != ZONE_IMP_OPEN);
 	become(z, zone,
 	    wp_of(zone) == 0 && !zone->busy ? ZONE_EMPTY : ZONE_CLOSED);
@@ -450,18 +453,31 @@ zones_stale(const struct zones *z)
 	return atomic_load(&z->nr_stale) > 0;
 }
 
-void
+/* The next one that is, from where the search ended last; or nr. */
+static unsigned
+find_stale(struct zones *z)
+{
+	unsigned nr = z->nr - z->nr_conv, i = z->next_sweep;
+
+	for (; nr > 0 && !z->zone[i].stale; nr--)
+		if (++i == z->nr)
+			i = z->nr_conv;
+	z->next_sweep = i;
+	return nr > 0 ? i : z->nr;
+}
+
+bool
 zones_sweep(struct disk *d, struct cpu *cpu)
 {
 	struct zones *z = d->zones;
+	unsigned i = zones_stale(z) ? find_stale(z) : z->nr;
 
-	for (unsigned i = z->nr_conv; i < z->nr && zones_stale(z); i++) {
-		if (!z->zone[i].stale)
-			continue;
-		pthread_rwlock_wrlock(lock_of(z, i));
-		give_back(d, i, cpu);
-		pthread_rwlock_unlock(lock_of(z, i));
-	}
+	if (i == z->nr)
+		return false;
+	pthread_rwlock_wrlock(lock_of(z, i));
+	give_back(d, i, cpu);
+	pthread_rwlock_unlock(lock_of(z, i));
+	return zones_stale(z);
 }
 
 /* For I/O: nothing stale is there then. */

@@ -691,7 +691,7 @@ gives_the_data_of_a_zone_back_when_it_is_reset(void **state)
 	assert_int_equal(write_byte(0, 16, 0x11), 0);
 	assert_int_equal(manage(ZONE_RESET, 0, ZONE), 0);
 	assert_true(zones_stale(disk->zones));
-	zones_sweep(disk, cpu);
+	assert_false(zones_sweep(disk, cpu));
 	assert_false(zones_stale(disk->zones));
 	assert_int_equal(store_blocks(disk->store), 0);
 	/* or looks */
@@ -714,7 +714,15 @@ gives_the_data_of_a_zone_back_when_it_is_reset(void **state)
 	assert_int_equal(read_into(0, 16, data), 0);
 	assert_string_equal(describe(0, data, 16 * SECTOR), "OK data=00+22");
 	assert_int_equal(set("zone_readonly", "0"), 0);
-	zones_sweep(disk, cpu);
+	(void)zones_sweep(disk, cpu);
+	assert_int_equal(store_blocks(disk->store), 0);
+	/* one at a time */
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(write_byte(i * ZONE, 8, 1), 0);
+	assert_int_equal(manage(ZONE_RESET, 0, 4 * ZONE), 0);
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(zones_sweep(disk, cpu), i < 3);
+	assert_false(zones_sweep(disk, cpu));
 	assert_int_equal(store_blocks(disk->store), 0);
 	close_disk();
 }
