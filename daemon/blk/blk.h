@@ -374,8 +374,7 @@ struct request {
 	uint64_t start_ns;   /* set up */
 	uint64_t delay_ns;   /* rq_complete_after() */
 	uint64_t ticket;     /* the driver's own, 0 when it is set up; */
-	uint64_t cut;        /* and another, */
-	uint8_t looks;       /* and a third, 0 when it is set up */
+	uint64_t cut;        /* and another */
 	union {
 		struct heap_node due; /* in cpu->deadlines */
 		struct {              /* while it is the elevator's */
@@ -589,8 +588,9 @@ queue_ctx(const struct queue *q, unsigned cpu)
 /*
  * submit_bio(): split, merge or make a request, plug it or issue it.  `plug`
  * may be NULL.  0: the bio is the queue's until end_io (which may be called
- * from here).  -EAGAIN: no tag is free, or the queue is being frozen; the plug
- * was flushed, the bio is the caller's, who calls again, with nothing about it
+ * from here).  -EAGAIN: no tag is free, or the queue is being frozen, or the
+ * rest of a write to a zone waits for what was split off it; the plug was
+ * flushed, the bio is the caller's, who calls again, with nothing about it
  * changed, in a later turn: the cpu's wake comes when a tag was freed
  * elsewhere.
  */

@@ -417,6 +417,26 @@ keeps_order(const struct queue *q, const struct bio *bio)
 	return q->limits.zoned && bio->op == REQ_OP_WRITE;
 }
 
+/*
+ * Nor does a piece of one go before what was split off before it has moved: on
+ * another cpu it might come first.  (Kernels lock the zone: in mq-deadline from
+ * 4.16 on, for all schedulers from 6.10 on.)
+ */
+static bool
+comes_too_early(
+    const struct queue *q, const struct bio *bio, const struct bio *piece)
+{
+	const struct bio *before;
+
+	if (!keeps_order(q, bio))
+		return false;
+	STAILQ_FOREACH(before, &bio->pieces, link_piece)
+		if (before != piece &&
+		    !atomic_load_explicit(&before->moved, memory_order_acquire))
+			return true;
+	return false;
+}
+
 int
 queue_submit(struct queue *q, struct cpu *cpu, struct plug *plug,
     struct bio *bio, uint64_t now)
@@ -444,8 +464,9 @@ queue_submit(struct queue *q, struct cpu *cpu, struct plug *plug,
 			}
 		}
 		last = piece == bio;
-		if (!(fresh && merge(ctx, plug, piece, now)) &&
-		    submit_piece(ctx, plug, piece, cpu, now) != 0) {
+		if (comes_too_early(q, bio, piece) ||
+		    (!(fresh && merge(ctx, plug, piece, now)) &&
+			submit_piece(ctx, plug, piece, cpu, now) != 0)) {
 			bio->waits = piece;
 			if (!waited)
 				atomic_fetch_add(&q->nr_waits, 1);

@@ -97,7 +97,6 @@ rq_init(struct request *rq, struct ctx *ctx, struct bio *bio, uint64_t now)
 	rq->error = 0;
 	rq->start_ns = now;
 	rq->ticket = 0;
-	rq->looks = 0;
 }
 
 void

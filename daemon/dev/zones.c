@@ -26,13 +26,6 @@
 
 #define NR_LOCKS 64u /* zones share them, modulo */
 #define NO_WP    UINT64_MAX
-/*
- * A write that is ahead may have overtaken the one before it, which another
- * cpu has taken but not begun: it comes back, so often, so much later.
- */
-#define MAX_LOOKS 2u
-#define LOOK_NS   50000u
-
 struct zone {
 	_Atomic uint64_t wp;  /* bytes from its start on */
 	_Atomic uint8_t cond; /* enum zone_cond */
@@ -620,23 +613,11 @@ admit_write(
 	return ret;
 }
 
-/* May it be that the write before this one is still on its way? */
-static bool
-may_be_early(
-    const struct disk *d, const struct zones *z, unsigned i, struct request *rq)
-{
-	uint64_t at = rq->pos - start_of(z, i), wp = wp_of(&z->zone[i]);
-
-	return d->machine->nr_cpus > 1 && at > wp &&
-	       at + rq->bytes <= capacity_of(z, i) && rq->looks < MAX_LOOKS;
-}
-
 static enum verdict
-begin_write(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)
+begin_write(struct disk *d, struct request *rq, struct cpu *cpu)
 {
 	struct zones *z = d->zones;
 	unsigned i = zone_at(z, rq->pos);
-	bool early;
 	int ret;
 
 	if (is_conv(z, rq->pos)) {
@@ -648,13 +629,8 @@ begin_write(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)
 	ret = admit_write(d, z, i, rq);
 	if (ret == 0)
 		return STAGE_NEXT;
-	early = ret == -EIO && may_be_early(d, z, i, rq);
 	pthread_rwlock_unlock(lock_of(z, i));
-	if (!early)
-		return end_with(rq, ret);
-	rq->looks++;
-	hctx_stop(rq->hctx, now + LOOK_NS, now);
-	return STAGE_REQUEUE;
+	return end_with(rq, ret);
 }
 
 /*
@@ -684,12 +660,13 @@ begin_discard(struct disk *d, struct request *rq, struct cpu *cpu)
 enum verdict
 zone_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)
 {
+	(void)now;
 	if (d->zones == NULL || rq->bytes == 0)
 		return STAGE_NEXT;
 	if (rq->op == REQ_OP_READ)
 		return begin_read(d, rq, cpu);
 	if (rq->op == REQ_OP_WRITE)
-		return begin_write(d, rq, cpu, now);
+		return begin_write(d, rq, cpu);
 	if (rq->op == REQ_OP_DISCARD)
 		return begin_discard(d, rq, cpu);
 	return STAGE_NEXT;
