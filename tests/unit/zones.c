@@ -749,6 +749,21 @@ a_trim_of_less_than_a_zone_is_refused(void **state)
 	close_disk();
 }
 
+/* Longer than the kernel's bios are: it is cut between zones. */
+static void
+a_trim_of_all_is_cut_between_zones(void **state)
+{
+	static const unsigned at[] = { 0, 511, 512, 1023 };
+
+	(void)state;
+	open_disk("zoned=1 size=16G zone_size=16M");
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(write_byte(at[i] * 32768, 8, 1), 0);
+	assert_int_equal(doio(REQ_OP_DISCARD, 0, 16u << 21, NULL), 0);
+	assert_report("(all empty)");
+	close_disk();
+}
+
 static void
 zone_checks_come_before_those_of_bad_blocks(void **state)
 {
@@ -1097,6 +1112,7 @@ main(void)
 		cmocka_unit_test(
 		    gives_the_data_of_a_zone_back_when_it_is_reset),
 		cmocka_unit_test(a_trim_of_less_than_a_zone_is_refused),
+		cmocka_unit_test(a_trim_of_all_is_cut_between_zones),
 		cmocka_unit_test(zone_checks_come_before_those_of_bad_blocks),
 		cmocka_unit_test(in_part_the_pointer_goes_as_far_as_the_data),
 		cmocka_unit_test(no_memory_leaves_the_pointer_where_it_was),
