@@ -46,7 +46,8 @@ _nullbctl() {
 	# the command, and how many words follow it
 	for ((i = 1; i < COMP_CWORD; i++)); do
 		case ${COMP_WORDS[i]} in
-		--control | -o | --output | -w | --seconds | -C | -t | -b) i=$((i + 1)) ;;
+		--control | -o | --output | --offset | -w | --seconds | -C | -t | -b | \
+			-c | --count | -l | --length) i=$((i + 1)) ;;
 		-*) ;;
 		*) [ -z "$command" ] && command=${COMP_WORDS[i]} || nr=$((nr + 1)) ;;
 		esac
@@ -60,6 +61,8 @@ _nullbctl() {
 		clients:* | list:* | kick:* | help:*) ;;
 		detach:0) words="$(_nullbctl_devices) $(compgen -G '/dev/nbd*')" ;;
 		attach:1) words=$(compgen -G '/dev/nbd*') ;;
+		zone:0) words='report open close finish reset' ;;
+		zone:1) words=$(_nullbctl_devices) ;;
 		*:0) words=$(_nullbctl_devices) ;;
 		get:1 | set:1) words=$(_nullbctl_attributes) ;;
 		set:2) words=$(_nullbctl_values "$before") ;;

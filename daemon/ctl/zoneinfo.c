@@ -179,18 +179,18 @@ static json_t *
 report(const struct disk *d, const struct range *r)
 {
 	uint64_t i = r->sector / r->zone, end = (r->end - 1) / r->zone + 1;
+	uint64_t next = (i + ZONEINFO_MAX) * r->zone;
 	json_t *answer;
 
 	answer = json_pack("{s:b, s:o}", "ok", 1, "zones",
 	    zoneinfo_pack(d, (unsigned)i, (unsigned)(end - i)));
 	if (answer == NULL || end - i <= ZONEINFO_MAX)
 		return answer;
-	i += ZONEINFO_MAX;
 	if (json_object_set_new(answer, "next",
 		json_pack("{s:s, s:s, s:s, s:I, s:I}", "command", "zone",
 		    "name", d->name, "action", "report", "sector",
-		    (json_int_t)(i * r->zone), "count",
-		    (json_int_t)(end - i))) == 0)
+		    (json_int_t)next, "count",
+		    (json_int_t)(end - i - ZONEINFO_MAX))) == 0)
 		return answer;
 	json_decref(answer);
 	return NULL;
