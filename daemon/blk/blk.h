@@ -83,6 +83,11 @@ enum { /* flags of a bio, handed on to its request */
 	REQ_NOMERGE = 1 << 2,
 	REQ_NOUNMAP = 1 << 3, /* write zeroes: keep the blocks allocated */
 	REQ_SYNC = 1 << 4,    /* for traces only */
+	/*
+	 * A write to the write pointer of the zone that begins at its pos:
+	 * where it went is its pos when it has moved (REQ_OP_ZONE_APPEND).
+	 */
+	REQ_APPEND = 1 << 5,
 };
 
 /* I/O priority classes, best first; 0 is none and counts as best effort. */
@@ -323,6 +328,7 @@ struct limits {
 	bool fua;
 	bool rotational;
 	bool zoned; /* chunks are zones: writes keep their order */
+	uint32_t max_append_sectors; /* of a zone append */
 };
 
 /* What is usual when a driver says nothing (2.1). */

@@ -247,7 +247,7 @@ merge(struct ctx *ctx, struct plug *plug, struct bio *bio, uint64_t now)
 {
 	if (ctx->queue->conf.nomerges == 2 || ctx->queue->conf.bio_based)
 		return false;
-	if (bio->flags & (REQ_NOMERGE | REQ_PREFLUSH | REQ_FUA))
+	if (bio->flags & (REQ_NOMERGE | REQ_PREFLUSH | REQ_FUA | REQ_APPEND))
 		return false;
 	if (plug != NULL && plug_merge(plug, bio, ctx, now))
 		return true;
@@ -305,6 +305,21 @@ rq_submit(struct request *rq, struct plug *plug, struct cpu *cpu, uint64_t now)
 		hctx_insert(rq, cpu, now);
 }
 
+/* blk_check_zone_append(): one that would be split has no one place to go. */
+static int
+check_append(const struct queue *q, const struct bio *bio)
+{
+	const struct limits *lim = &q->limits;
+
+	if (!lim->zoned)
+		return -EOPNOTSUPP;
+	if ((bio->pos & (SECTOR_SIZE - 1)) != 0 ||
+	    (bio->pos >> SECTOR_SHIFT) % lim->chunk_sectors != 0 ||
+	    bio->bytes > (uint64_t)lim->max_append_sectors << SECTOR_SHIFT)
+		return -EIO;
+	return 0;
+}
+
 /*
  * submit_bio_noacct(): what the device has no use for ends here.  True: the
  * bio was ended.
@@ -331,8 +346,13 @@ ends_at_once(struct queue *q, struct bio *bio, struct cpu *cpu, uint64_t now)
 			return false;
 		error = -EOPNOTSUPP;
 		break;
-	case REQ_OP_READ:
 	case REQ_OP_WRITE:
+		if ((bio->flags & REQ_APPEND) != 0)
+			error = check_append(q, bio);
+		if (error == 0)
+			return false;
+		break;
+	case REQ_OP_READ:
 	case REQ_OP_NR: return false;
 	}
 	atomic_store_explicit(&bio->moved, true, memory_order_relaxed);

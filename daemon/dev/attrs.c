@@ -175,18 +175,13 @@ show_max_active_zones(const void *conf, FILE *out)
 	fprintf(out, "%" PRIu32, c->zoned ? c->zone_max_active : 0);
 }
 
-/* queue_limits_max_zone_append_sectors(): 0 is left to the block layer. */
 static void
 show_zone_append_max_bytes(const void *conf, FILE *out)
 {
 	const struct disk_conf *c = conf;
-	uint64_t max = disk_max_hw_sectors(c), zone = c->zone_size;
+	uint64_t max = c->zoned ? disk_max_append_sectors(c) : 0;
 
-	if (max > zone >> SECTOR_SHIFT)
-		max = zone >> SECTOR_SHIFT;
-	if (c->zone_append_max_sectors > 0 && c->zone_append_max_sectors < max)
-		max = c->zone_append_max_sectors;
-	fprintf(out, "%" PRIu64, c->zoned ? max << SECTOR_SHIFT : 0);
+	fprintf(out, "%" PRIu64, max << SECTOR_SHIFT);
 }
 
 static void
@@ -273,7 +268,7 @@ const struct attr disk_attrs[] = {
 	{ NULL_BLK(zone_append_max_sectors), .def = "2147483647",
 	    .unit = &unit_sectors,
 	    .help = "largest zone append, in whole blocks, at most the "
-		    "capacity; shown, for NBD has none" },
+		    "capacity; for the record, as NBD has none" },
 	{ NULL_BLK(zone_full), .def = "0",
 	    .help = "zones are full when the power comes on, not empty" },
 	{ .name = "zone_readonly",

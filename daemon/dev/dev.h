@@ -443,6 +443,8 @@ int disk_check(const struct disk_conf *set, unsigned nr_cpus,
 
 /* max_hw_sectors: what the driver takes, in whole blocks. */
 uint32_t disk_max_hw_sectors(const struct disk_conf *conf);
+/* The largest zone append; 0 is left to the block layer, which has no limit. */
+uint32_t disk_max_append_sectors(const struct disk_conf *conf);
 /* Zones that its settings make, 0 if they make none; the last may be short. */
 uint32_t disk_nr_zones(const struct disk_conf *conf);
 

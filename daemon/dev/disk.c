@@ -55,6 +55,19 @@ disk_max_hw_sectors(const struct disk_conf *c)
 }
 
 uint32_t
+disk_max_append_sectors(const struct disk_conf *c)
+{
+	uint32_t most = disk_max_hw_sectors(c);
+	uint64_t zone = c->zone_size >> SECTOR_SHIFT;
+
+	if (most > zone)
+		most = (uint32_t)zone;
+	if (c->zone_append_max_sectors == 0)
+		return most;
+	return min(most, c->zone_append_max_sectors);
+}
+
+uint32_t
 disk_nr_zones(const struct disk_conf *c)
 {
 	uint64_t nr;
@@ -348,8 +361,11 @@ fill_limits(
 	    (uint32_t)(c->write_zeroes_max_bytes >> SECTOR_SHIFT);
 	lim->rotational = c->rotational;
 	lim->zoned = c->zoned;
-	if (c->zoned) /* a trim of a zone resets it (zones.c) */
-		lim->max_discard_sectors = c->chunk_sectors;
+	if (!c->zoned)
+		return;
+	/* a trim of a zone resets it (zones.c) */
+	lim->max_discard_sectors = c->chunk_sectors;
+	lim->max_append_sectors = disk_max_append_sectors(c);
 }
 
 static void

@@ -597,6 +597,8 @@ admit_write(
 	uint64_t at = rq->pos - start_of(z, i);
 	int ret = 0;
 
+	if ((rq->flags & REQ_APPEND) != 0)
+		at = wp_of(zone);
 	if (((rq->pos | rq->bytes) & (d->conf.blocksize - 1)) != 0)
 		return -EINVAL;
 	if (cond_of(zone) == ZONE_READONLY || cond_of(zone) == ZONE_OFFLINE ||
@@ -621,12 +623,17 @@ begin_write(struct disk *d, struct request *rq, struct cpu *cpu)
 	int ret;
 
 	if (is_conv(z, rq->pos)) {
-		if (last_zone(z, rq) >= z->nr_conv)
+		if (last_zone(z, rq) >= z->nr_conv ||
+		    (rq->flags & REQ_APPEND) != 0)
 			return end_with(rq, -EIO);
 		return STAGE_NEXT;
 	}
 	lock_zone(d, i, true, cpu);
 	ret = admit_write(d, z, i, rq);
+	if (ret == 0 && (rq->flags & REQ_APPEND) != 0) {
+		rq->pos += wp_of(&z->zone[i]);
+		STAILQ_FIRST(&rq->bios)->pos = rq->pos;
+	}
 	if (ret == 0)
 		return STAGE_NEXT;
 	pthread_rwlock_unlock(lock_of(z, i));

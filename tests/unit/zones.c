@@ -367,8 +367,25 @@ assert_cond(unsigned i, enum zone_cond cond, uint64_t wp)
 		    (unsigned long long)(z.wp - z.start));
 }
 
+static int
+append(uint64_t zone_sector, uint64_t nr, uint64_t *sector)
+{
+	static char data[255 * SECTOR];
+	struct io *io = io_new(REQ_OP_WRITE, zone_sector, nr, data);
+
+	memset(data, 0x44, sizeof(data));
+	io->bio.flags |= REQ_APPEND;
+	assert_int_equal(queue_submit(disk->queue, cpu, NULL, &io->bio, 1), 0);
+	while (!io->ended)
+		cpu_run(cpu, 1);
+	if (sector != NULL)
+		*sector = io->bio.pos / SECTOR;
+	return io_finish(io, 1);
+}
+
 /* What may be done to it. */
 enum deed {
+	APPEND,
 	WRITE_AT_WP,
 	WRITE_BELOW,
 	WRITE_ABOVE,
@@ -393,6 +410,7 @@ perform(enum deed deed, uint64_t wp)
 	int error = 0;
 
 	switch (deed) {
+	case APPEND: return append(ZONE, 8, NULL);
 	case WRITE_AT_WP: return write_byte(pos, 8, 1);
 	case WRITE_BELOW: return write_byte(wp > 0 ? pos - 8 : pos + 8, 8, 1);
 	case WRITE_ABOVE: return write_byte(pos + 8, 8, 1);
@@ -432,6 +450,7 @@ does_in_each_condition_what_null_blk_does(void **state)
 		ZONE_OFFLINE };
 	/* the condition after it; 0: it fails and stays */
 	static const int after[DEEDS][7] = {
+		[APPEND] = { 2, 2, 3, 2, 0, 0, 0 },
 		[WRITE_AT_WP] = { 2, 2, 3, 2, 0, 0, 0 },
 		[WRITE_BELOW] = { 0, 0, 0, 0, 0, 0, 0 },
 		[WRITE_ABOVE] = { 0, 0, 0, 0, 0, 0, 0 },
@@ -523,6 +542,34 @@ conventional_zones_are_written_anywhere_and_not_managed(void **state)
 	assert_string_equal(describe(0, data, 16 * SECTOR), "OK data=00+03");
 	assert_int_equal(doio(REQ_OP_DISCARD, 0, 2 * ZONE, NULL), 0);
 	assert_int_equal(store_blocks(disk->store), 0);
+	close_disk();
+}
+
+static void
+an_append_goes_to_the_pointer_and_says_where(void **state)
+{
+	unsigned char data[24 * SECTOR];
+	uint64_t sector;
+
+	(void)state;
+	open_disk("zoned=1 size=16 zone_size=4 zone_nr_conv=1 "
+		  "memory_backed=1 zone_append_max_sectors=16");
+	assert_int_equal(write_byte(ZONE, 8, 0x11), 0);
+	assert_int_equal(append(ZONE, 8, &sector), 0);
+	assert_int_equal(sector, ZONE + 8);
+	assert_int_equal(append(ZONE, 16, &sector), 0);
+	assert_int_equal(sector, ZONE + 16);
+	assert_report("1:S/IMP_OPEN/32/8192");
+	assert_int_equal(read_into(ZONE + 8, 24, data), 0);
+	assert_string_equal(describe(0, data, 24 * SECTOR), "OK data=44");
+	/* blk_check_zone_append() */
+	assert_int_equal(append(ZONE, 17, NULL), -EIO);    /* too large */
+	assert_int_equal(append(ZONE + 8, 8, NULL), -EIO); /* no zone's start */
+	assert_int_equal(append(0, 8, NULL), -EIO);        /* conventional */
+	assert_report("1:S/IMP_OPEN/32/8192");
+	close_disk();
+	open_disk("size=16");
+	assert_int_equal(append(0, 8, NULL), -EOPNOTSUPP);
 	close_disk();
 }
 
@@ -1101,6 +1148,7 @@ main(void)
 		cmocka_unit_test(moves_the_pointer_where_null_blk_moves_it),
 		cmocka_unit_test(
 		    conventional_zones_are_written_anywhere_and_not_managed),
+		cmocka_unit_test(an_append_goes_to_the_pointer_and_says_where),
 		cmocka_unit_test(refuses_what_is_not_whole_zones),
 		cmocka_unit_test(refuses_writes_of_parts_of_blocks),
 		cmocka_unit_test(closes_zones_in_turn_that_writers_opened),
