@@ -128,8 +128,8 @@ ask_if_there(const char *command, const char *name)
 {
 	json_t *answer;
 
-	ask_send(command,
-	    json_pack("{s:s, s:s}", "command", command, "name", name));
+	ask_send(
+	    command, json_pack("{s:s, s:s}", "command", command, "name", name));
 	answer = read_answer();
 	if (json_is_true(json_object_get(answer, "ok")))
 		return answer;

@@ -315,6 +315,8 @@ ctlconn_places(void *from, const struct disk *disk, struct place **out)
 	return uri_places(c->daemon, disk, out);
 }
 
+/* ---- zones */
+
 /* ---- traces */
 
 int

@@ -94,8 +94,9 @@ enum loop_order {
 	LOOP_RETRY = 16,   /* a queue is being frozen: close plugs */
 	LOOP_KICK = 32,    /* hang up on those that are to be kicked */
 	LOOP_END = 64,     /* end those whose device goes */
+	LOOP_SWEEP = 128,  /* give back data of zones that were reset */
 	/* done in one turn; the others hold */
-	LOOP_ONCE = LOOP_TAKE | LOOP_RETRY | LOOP_KICK | LOOP_END,
+	LOOP_ONCE = LOOP_TAKE | LOOP_RETRY | LOOP_KICK | LOOP_END | LOOP_SWEEP,
 };
 
 /* A thread with a libev loop.  The main loop is one without a cpu. */
@@ -122,7 +123,8 @@ struct loop {
 	struct conn_list dirty;    /* may have output, or have ended */
 
 	pthread_mutex_t inbox_lock;
-	struct conn_list inbox;    /* handed over to this loop */
+	struct conn_list inbox;                /* handed over to this loop */
+	STAILQ_HEAD(sweep_list, sweep) sweeps; /* LOOP_SWEEP, the same lock */
 	_Atomic unsigned orders;   /* enum loop_order: what others want of it */
 	_Atomic unsigned nr_conns; /* its load */
 };
@@ -138,6 +140,13 @@ void loop_join(struct loop *l); /* after LOOP_STOP */
 void loop_wake(struct loop *l);
 void loop_tell(struct loop *l, enum loop_order order);
 void loop_post(struct loop *l, struct conn *c);
+/*
+ * zones_sweep(), which takes a cpu.  Without memory it does not come to it, and
+ * who next uses those zones does it.
+ */
+void loop_sweep(struct loop *l, struct disk *disk);
+/* The same no more: once its cpu has been called (queue_leave()). */
+void loop_sweep_no_more(struct loop *l, const struct disk *disk);
 
 /* ----------------------------------------------------------------- tls.c */
 
@@ -334,6 +343,7 @@ waiter_create(void *from, const struct device *dev, char *err, size_t errlen);
 int
 waiter_power(void *from, struct disk *disk, bool on, char *err, size_t errlen);
 int waiter_remove(void *from, struct disk *disk);
+void waiter_sweep(void *from, struct disk *disk);
 /* The change of a disk has settled: who asked for it is told. */
 void waiter_settled(
     struct daemon *d, const struct disk *disk, int error, const char *text);

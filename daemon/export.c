@@ -27,6 +27,27 @@ struct export_name {
 	STAILQ_ENTRY(export_name) link; /* once it was withdrawn */
 };
 
+/* What is beyond a write pointer is a hole, too, but does not read as zeros. */
+static uint32_t
+allocation_zoned(struct disk *d, struct cpu *cpu, uint64_t pos, uint64_t *len,
+    unsigned *steps)
+{
+	struct zone_info z;
+	uint64_t readable, end;
+
+	zones_info(d->zones, (unsigned)(pos / d->conf.zone_size), &z);
+	readable = zones_readable(d->zones, pos, z.start + z.len - pos);
+	end = readable > 0 ? pos + readable : z.start + z.len;
+	if (end - pos < *len)
+		*len = end - pos;
+	if (readable > 0)
+		return store_extent(d->store, cpu, pos, len, steps)
+			   ? 0
+			   : NBD_STATE_HOLE | NBD_STATE_ZERO;
+	(*steps)--;
+	return NBD_STATE_HOLE;
+}
+
 /*
  * base:allocation: what the store holds, by the block.  A disk without memory
  * holds nothing: all that was written there reads as zeros.
@@ -41,6 +62,8 @@ allocation(const struct nbd_export *e, struct cpu *cpu, uint64_t pos,
 		(*steps)--;
 		return NBD_STATE_HOLE | NBD_STATE_ZERO;
 	}
+	if (d->zones != NULL)
+		return allocation_zoned(d, cpu, pos, len, steps);
 	return store_extent(d->store, cpu, pos, len, steps)
 		   ? 0
 		   : NBD_STATE_HOLE | NBD_STATE_ZERO;
@@ -62,9 +85,28 @@ badblocks(const struct nbd_export *e, struct cpu *cpu, uint64_t pos,
 		   : 0;
 }
 
+/* x-nullb:zones: ZONE_STATUS_* */
+static uint32_t
+zones(const struct nbd_export *e, struct cpu *cpu, uint64_t pos, uint64_t *len,
+    unsigned *steps)
+{
+	const struct disk *d = e->driver;
+
+	(void)cpu;
+	(*steps)--;
+	return zones_status(d->zones, pos, len);
+}
+
 static const struct nbd_context contexts[] = {
 	{ "base:allocation", allocation },
 	{ "x-nullb:badblocks", badblocks },
+	{},
+};
+
+static const struct nbd_context contexts_zoned[] = {
+	{ "base:allocation", allocation },
+	{ "x-nullb:badblocks", badblocks },
+	{ "x-nullb:zones", zones },
 	{},
 };
 
@@ -88,7 +130,8 @@ fill(struct nbd_export *e, struct disk *d, const char *name)
 		.pref_block = pref > PAGE_SIZE ? pref : PAGE_SIZE,
 		.page_order = d->conf.page_order,
 		.plug_nsec = d->conf.plug_nsec,
-		.contexts = contexts,
+		.zone_bytes = d->zones != NULL ? d->conf.zone_size : 0,
+		.contexts = d->zones != NULL ? contexts_zoned : contexts,
 		.driver = d,
 	};
 	/* a read of a disk without memory moves its bytes, as it would there */

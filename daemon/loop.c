@@ -14,6 +14,7 @@
 #include <sys/timerfd.h>
 #include <errno.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -22,6 +23,12 @@
 #define NSEC_PER_SEC 1000000000u
 #define ACTIVE_NS    1000000u /* after its last answer a loop counts as active */
 #define MAX_RETRIES  4u       /* of those that wait, in a turn */
+
+/* A disk with zones that were reset. */
+struct sweep {
+	STAILQ_ENTRY(sweep) link;
+	struct disk *disk;
+};
 
 static void
 on_wake(struct ev_loop *ev, ev_async *w, int revents)
@@ -63,6 +70,7 @@ loop_init(struct loop *l, struct daemon *d, struct cpu *cpu)
 	TAILQ_INIT(&l->stalled);
 	TAILQ_INIT(&l->dirty);
 	TAILQ_INIT(&l->inbox);
+	STAILQ_INIT(&l->sweeps);
 	pthread_mutex_init(&l->inbox_lock, NULL);
 	/*
 	 * libev leaves a stopped descriptor in its epoll set.  The main loop
@@ -93,6 +101,12 @@ loop_init(struct loop *l, struct daemon *d, struct cpu *cpu)
 void
 loop_fini(struct loop *l)
 {
+	struct sweep *s;
+
+	while ((s = STAILQ_FIRST(&l->sweeps)) != NULL) {
+		STAILQ_REMOVE_HEAD(&l->sweeps, link);
+		free(s);
+	}
 	nbd_pool_free(l->pool);
 	if (l->timer_fd >= 0)
 		close(l->timer_fd);
@@ -114,6 +128,32 @@ loop_post(struct loop *l, struct conn *c)
 	TAILQ_INSERT_TAIL(&l->inbox, c, link);
 	pthread_mutex_unlock(&l->inbox_lock);
 	loop_tell(l, LOOP_TAKE);
+}
+
+void
+loop_sweep(struct loop *l, struct disk *disk)
+{
+	struct sweep *s = malloc(sizeof(*s));
+
+	if (s == NULL)
+		return;
+	s->disk = disk;
+	pthread_mutex_lock(&l->inbox_lock);
+	STAILQ_INSERT_TAIL(&l->sweeps, s, link);
+	pthread_mutex_unlock(&l->inbox_lock);
+	loop_tell(l, LOOP_SWEEP);
+}
+
+void
+loop_sweep_no_more(struct loop *l, const struct disk *disk)
+{
+	struct sweep *s;
+
+	pthread_mutex_lock(&l->inbox_lock);
+	STAILQ_FOREACH(s, &l->sweeps, link)
+		if (s->disk == disk)
+			s->disk = NULL;
+	pthread_mutex_unlock(&l->inbox_lock);
 }
 
 void
@@ -139,6 +179,33 @@ take_inbox(struct loop *l, uint64_t now)
 		TAILQ_REMOVE(&in, c, link);
 		conn_attach(c, l, now);
 	}
+}
+
+/* One zone a turn: others have a turn, too. */
+static void
+sweep_zones(struct loop *l)
+{
+	struct disk *disk = NULL;
+	struct sweep *s;
+	bool more;
+
+	pthread_mutex_lock(&l->inbox_lock);
+	s = STAILQ_FIRST(&l->sweeps);
+	if (s != NULL)
+		disk = s->disk;
+	pthread_mutex_unlock(&l->inbox_lock);
+	if (s == NULL)
+		return;
+	more = disk != NULL && zones_sweep(disk, l->cpu);
+	pthread_mutex_lock(&l->inbox_lock);
+	if (!more || s->disk == NULL) {
+		STAILQ_REMOVE_HEAD(&l->sweeps, link);
+		free(s);
+	}
+	more = !STAILQ_EMPTY(&l->sweeps);
+	pthread_mutex_unlock(&l->inbox_lock);
+	if (more)
+		loop_tell(l, LOOP_SWEEP);
 }
 
 /* The daemon is to end: N162. */
@@ -272,6 +339,8 @@ turn(struct loop *l, unsigned orders)
 		kick_conns(l, now);
 	if (orders & LOOP_END)
 		end_conns(l, now);
+	if (orders & LOOP_SWEEP)
+		sweep_zones(l);
 	read_all(l, now);
 	for (i = 0; i < MAX_RETRIES; i++) {
 		l->again = false;

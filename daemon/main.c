@@ -289,6 +289,7 @@ make_disks(struct daemon *d, struct config *c)
 		.power = waiter_power,
 		.remove = waiter_remove,
 		.await = ctlconn_await,
+		.sweep = waiter_sweep,
 	};
 	STAILQ_FOREACH(dev, &c->devices, link)
 		if (device_add(d, dev, err, sizeof(err)) != 0)

@@ -51,7 +51,8 @@ _nullbctl() {
 	# the command, and how many words follow it
 	for ((i = 1; i < COMP_CWORD; i++)); do
 		case ${COMP_WORDS[i]} in
-		--control | -o | --output | -w | --seconds | -C | -t | -b | -n | --hits | --timeout) i=$((i + 1)) ;;
+		--control | -o | --output | --offset | -w | --seconds | -C | -t | -b | \
+			-n | --hits | --timeout | -c | --count | -l | --length) i=$((i + 1)) ;;
 		-*) ;;
 		*)
 			[ -n "$command" ] && nr=$((nr + 1)) || command=${COMP_WORDS[i]}
@@ -72,6 +73,8 @@ _nullbctl() {
 			;;
 		detach:0) words="$(_nullbctl_devices) $(compgen -G '/dev/nbd*')" ;;
 		attach:1) words=$(compgen -G '/dev/nbd*') ;;
+		zone:0) words='report open close finish reset' ;;
+		zone:1) words=$(_nullbctl_devices) ;;
 		*:0) words=$(_nullbctl_devices) ;;
 		power:1) words='on off' ;;
 		get:1 | set:1) words=$(_nullbctl_attributes) ;;

@@ -389,6 +389,69 @@ run_fault(const struct args *args)
 	bad_usage();
 }
 
+/* ---- zone */
+
+/* A number of an option; absent, it is not in the request. */
+static void
+add_number(
+    json_t *request, const struct args *args, char letter, const char *member)
+{
+	uint64_t number;
+
+	if (!given(args, letter))
+		return;
+	if (uint_parse(args->option[(int)letter], NULL, &number) != 0 ||
+	    number > INT64_MAX) {
+		fprintf(stderr,
+		    "nullbctl: -%c: \"%.60s\": allowed: a number of %s\n",
+		    letter, args->option[(int)letter],
+		    letter == 'c' ? "zones" : "sectors");
+		exit(EXIT_USAGE);
+	}
+	json_object_set_new(request, member, json_integer((json_int_t)number));
+}
+
+/* Many zones come in several answers: each says where the next one begins. */
+static void
+report_zones(json_t *request)
+{
+	json_t *answer, *next;
+
+	for (; request != NULL; request = next) {
+		answer = ask_with("zone", request);
+		if (!asking.json &&
+		    zoneinfo_print(json_object_get(answer, "zones"), stdout) !=
+			0)
+			die("%s: an answer without zones", asking.control);
+		next = json_incref(json_object_get(answer, "next"));
+		json_decref(answer);
+	}
+}
+
+/* report|reset|open|close|finish NAME: as blkzone(8), which names it first */
+static void
+run_zone(const struct args *args)
+{
+	const char *action = args->argv[0];
+	json_t *request = json_pack("{s:s, s:s, s:s}", "command", "zone",
+	    "name", args->argv[1], "action", action);
+
+	if (given(args, 'c') && given(args, 'l'))
+		bad_usage();
+	if (given(args, 'a') &&
+	    (given(args, 'o') || given(args, 'c') || given(args, 'l')))
+		bad_usage();
+	add_number(request, args, 'o', "sector");
+	add_number(request, args, 'c', "count");
+	add_number(request, args, 'l', "sectors");
+	if (given(args, 'a'))
+		json_object_set_new(request, "all", json_true());
+	if (strcmp(action, "report") == 0)
+		report_zones(request);
+	else
+		json_decref(ask_with("zone", request));
+}
+
 /* An answer that has a line of text, by the name of the command. */
 static void
 print_line(const char *command, const struct args *args)
@@ -887,6 +950,9 @@ static const struct command {
 	    "bad blocks, as sectors 8-15", 1, INT_MAX, run_badblocks, "j" },
 	{ "fault", "NAME [list|add|remove|release|wait|log] ...",
 	    "rules that make requests fail", 1, 3, run_fault, "jnt" },
+	{ "zone", "ACTION NAME [-o SECTOR] [-c COUNT|-l SECTORS|-a]",
+	    "report, open, close, finish, reset zones", 2, 2, run_zone,
+	    "jocla" },
 	{ "stat", "NAME", "the fields of /sys/block/NAME/stat", 1, 1, run_stat,
 	    "j" },
 	{ "inflight", "NAME", "those of /sys/block/NAME/inflight", 1, 1,
@@ -944,6 +1010,10 @@ usage(FILE *out)
 	    "since 3.36\n"
 	    "  -o, --output FILE, -w, --seconds N   of trace: else NAME, until "
 	    "^C\n"
+	    "  -o, --offset SECTOR, -c, --count N, -l, --length SECTORS, -a, "
+	    "--all\n"
+	    "                  of zone: which ones, as of blkzone; -a: all but "
+	    "conventional\n"
 	    "  -C, --connections N, -t, --timeout SECONDS, -b, --block-size "
 	    "BYTES,\n"
 	    "  -p, --persist, -r, --raw   of attach: connections to the daemon "
@@ -1019,6 +1089,10 @@ main(int argc, char **argv)
 		{ "hits", required_argument, NULL, 'n' },
 		{ "persist", no_argument, NULL, 'p' },
 		{ "raw", no_argument, NULL, 'r' },
+		{ "offset", required_argument, NULL, 'o' },
+		{ "count", required_argument, NULL, 'c' },
+		{ "length", required_argument, NULL, 'l' },
+		{ "all", no_argument, NULL, 'a' },
 		{ "help", no_argument, NULL, OPT_HELP },
 		{ "version", no_argument, NULL, OPT_VERSION },
 		{},
@@ -1030,7 +1104,7 @@ main(int argc, char **argv)
 	if (asking.control == NULL)
 		asking.control = CTL_SOCKET;
 	while ((opt = getopt_long(
-		    argc, argv, "xso:w:C:t:b:n:pr", options, NULL)) != -1)
+		    argc, argv, "xso:w:C:t:b:n:prc:l:a", options, NULL)) != -1)
 		switch (opt) {
 		case OPT_CONTROL: asking.control = optarg; break;
 		case OPT_JSON:
@@ -1040,8 +1114,11 @@ main(int argc, char **argv)
 		case 'x':
 		case 's':
 		case 'p':
+		case 'a':
 		case 'r': args.option[opt] = ""; break;
 		case 'o':
+		case 'c':
+		case 'l':
 		case 'w':
 		case 'C':
 		case 't':

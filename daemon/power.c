@@ -137,6 +137,7 @@ step(struct departure *dep, uint64_t now)
 	struct disk *disk = dep->disk;
 
 	if (disk->queue != NULL) {
+		loop_sweep_no_more(&dep->daemon->worker[0], disk);
 		if (is_used(dep, now) || disk_power_off(disk) != 0)
 			return false;
 		log_info("%s: the power is off", disk->name);

@@ -81,6 +81,14 @@ waiter_remove(void *from, struct disk *disk)
 	return depart(from, disk, true);
 }
 
+void
+waiter_sweep(void *from, struct disk *disk)
+{
+	struct waiter *w = from;
+
+	loop_sweep(&w->daemon->worker[0], disk);
+}
+
 /* ---- it is done */
 
 /* Each may be gone after that, or wait again, at the end. */

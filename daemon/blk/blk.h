@@ -84,6 +84,11 @@ enum { /* flags of a bio, handed on to its request */
 	REQ_NOMERGE = 1 << 2,
 	REQ_NOUNMAP = 1 << 3, /* write zeroes: keep the blocks allocated */
 	REQ_SYNC = 1 << 4,    /* for traces only */
+	/*
+	 * A write to the write pointer of the zone that begins at its pos:
+	 * where it went is its pos when it has moved (REQ_OP_ZONE_APPEND).
+	 */
+	REQ_APPEND = 1 << 5,
 };
 
 /* How the submitter is to break off, instead of telling what became of a bio.
@@ -339,6 +344,8 @@ struct limits {
 	bool write_cache; /* volatile: flush and FUA mean something */
 	bool fua;
 	bool rotational;
+	bool zoned; /* chunks are zones: writes keep their order */
+	uint32_t max_append_sectors; /* of a zone append */
 };
 
 /* What is usual when a driver says nothing (2.1). */
@@ -618,8 +625,9 @@ queue_ctx(const struct queue *q, unsigned cpu)
 /*
  * submit_bio(): split, merge or make a request, plug it or issue it.  `plug`
  * may be NULL.  0: the bio is the queue's until end_io (which may be called
- * from here).  -EAGAIN: no tag is free, or the queue is being frozen; the plug
- * was flushed, the bio is the caller's, who calls again, with nothing about it
+ * from here).  -EAGAIN: no tag is free, or the queue is being frozen, or the
+ * rest of a write to a zone waits for what was split off it; the plug was
+ * flushed, the bio is the caller's, who calls again, with nothing about it
  * changed, in a later turn: the cpu's wake comes when a tag was freed
  * elsewhere.
  */

@@ -319,7 +319,7 @@ merge(struct ctx *ctx, struct plug *plug, struct bio *bio, uint64_t now)
 {
 	if (ctx->queue->conf.nomerges == 2 || ctx->queue->conf.bio_based)
 		return false;
-	if (bio->flags & (REQ_NOMERGE | REQ_PREFLUSH | REQ_FUA))
+	if (bio->flags & (REQ_NOMERGE | REQ_PREFLUSH | REQ_FUA | REQ_APPEND))
 		return false;
 	if (plug != NULL && plug_merge(plug, bio, ctx, now))
 		return true;
@@ -377,6 +377,21 @@ rq_submit(struct request *rq, struct plug *plug, struct cpu *cpu, uint64_t now)
 		hctx_insert(rq, cpu, now);
 }
 
+/* blk_check_zone_append(): one that would be split has no one place to go. */
+static int
+check_append(const struct queue *q, const struct bio *bio)
+{
+	const struct limits *lim = &q->limits;
+
+	if (!lim->zoned)
+		return -EOPNOTSUPP;
+	if ((bio->pos & (SECTOR_SIZE - 1)) != 0 ||
+	    (bio->pos >> SECTOR_SHIFT) % lim->chunk_sectors != 0 ||
+	    bio->bytes > (uint64_t)lim->max_append_sectors << SECTOR_SHIFT)
+		return -EIO;
+	return 0;
+}
+
 /*
  * submit_bio_noacct(): what the device has no use for ends here.  True: the
  * bio was ended.
@@ -403,8 +418,13 @@ ends_at_once(struct queue *q, struct bio *bio, struct cpu *cpu, uint64_t now)
 			return false;
 		error = -EOPNOTSUPP;
 		break;
-	case REQ_OP_READ:
 	case REQ_OP_WRITE:
+		if ((bio->flags & REQ_APPEND) != 0)
+			error = check_append(q, bio);
+		if (error == 0)
+			return false;
+		break;
+	case REQ_OP_READ:
 	case REQ_OP_NR: return false;
 	}
 	atomic_store_explicit(&bio->moved, true, memory_order_relaxed);
@@ -479,6 +499,36 @@ begins(struct queue *q, struct ctx *ctx, struct bio *bio, struct cpu *cpu,
 	return false;
 }
 
+/*
+ * blk_mq_plug(), from 5.3 to 6.9: writes to zones are not plugged, for a plug
+ * may be emptied in any order.
+ */
+static bool
+keeps_order(const struct queue *q, const struct bio *bio)
+{
+	return q->limits.zoned && bio->op == REQ_OP_WRITE;
+}
+
+/*
+ * Nor does a piece of one go before what was split off before it has moved: on
+ * another cpu it might come first.  (Kernels lock the zone: in mq-deadline from
+ * 4.16 on, for all schedulers from 6.10 on.)
+ */
+static bool
+comes_too_early(
+    const struct queue *q, const struct bio *bio, const struct bio *piece)
+{
+	const struct bio *before;
+
+	if (!keeps_order(q, bio))
+		return false;
+	STAILQ_FOREACH(before, &bio->pieces, link_piece)
+		if (before != piece &&
+		    !atomic_load_explicit(&before->moved, memory_order_acquire))
+			return true;
+	return false;
+}
+
 int
 queue_submit(struct queue *q, struct cpu *cpu, struct plug *plug,
     struct bio *bio, uint64_t now)
@@ -494,7 +544,7 @@ queue_submit(struct queue *q, struct cpu *cpu, struct plug *plug,
 	}
 	if (fresh && begins(q, ctx, bio, cpu, now))
 		return 0;
-	if (q->conf.plug_mode == PLUG_EACH)
+	if (q->conf.plug_mode == PLUG_EACH || keeps_order(q, bio))
 		plug = NULL;
 	bio->waits = NULL;
 	do {
@@ -506,8 +556,9 @@ queue_submit(struct queue *q, struct cpu *cpu, struct plug *plug,
 			}
 		}
 		last = piece == bio;
-		if (!(fresh && merge(ctx, plug, piece, now)) &&
-		    submit_piece(ctx, plug, piece, cpu, now) != 0) {
+		if (comes_too_early(q, bio, piece) ||
+		    (!(fresh && merge(ctx, plug, piece, now)) &&
+			submit_piece(ctx, plug, piece, cpu, now) != 0)) {
 			bio->waits = piece;
 			if (!waited)
 				atomic_fetch_add(&q->nr_waits, 1);

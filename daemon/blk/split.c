@@ -291,6 +291,8 @@ discard_fits(const struct bio *bio, const struct queue *q)
 	uint64_t granularity = lim->discard_granularity >> SECTOR_SHIFT;
 	uint64_t max, over;
 
+	if (lim->zoned) /* cut between zones */
+		granularity = lim->chunk_sectors;
 	if (granularity == 0)
 		granularity = 1;
 	max = lim->max_discard_sectors - lim->max_discard_sectors % granularity;

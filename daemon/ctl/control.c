@@ -25,6 +25,7 @@ struct call {
 	json_t *attributes;    /* an object; the same */
 	json_int_t id;         /* of a client, of a rule; 0: none given */
 	json_int_t hits;       /* of a rule; 0: none given */
+	json_t *request;       /* for those with members of their own */
 };
 
 /* ---- answers */
@@ -163,7 +164,7 @@ run_get(struct call *call)
 	    "{s:b, s:o}", "ok", 1, "value", ctl_value(a, disk_shown(d)));
 }
 
-/* ---- devices that come and go; an answer of NULL comes later */
+/* ---- changes; an answer of NULL comes later */
 
 static int
 set_power(const struct ctl *ctl, void *from, struct disk *d, const char *value,
@@ -188,6 +189,14 @@ is_power(const char *attribute)
 	return a != NULL && strcmp(a->name, "power") == 0;
 }
 
+/* Were zones reset?  We are no cpu that could give their data back. */
+static void
+sweep(const struct ctl *ctl, void *from, struct disk *d)
+{
+	if (d->zones != NULL && zones_stale(d->zones) && ctl->sweep != NULL)
+		ctl->sweep(from, d);
+}
+
 int
 ctl_set(const struct ctl *ctl, void *from, struct disk *d,
     const char *attribute, const char *value, uint64_t now, char *err,
@@ -202,6 +211,8 @@ ctl_set(const struct ctl *ctl, void *from, struct disk *d,
 	ret = disk_set(d, attribute, value, now, err, errlen);
 	if (ret == -EINPROGRESS)
 		ctl->settle(from, d);
+	else if (ret == 0)
+		sweep(ctl, from, d);
 	return ret;
 }
 
@@ -289,6 +300,15 @@ run_set(struct call *call)
 		return fail(EINVAL, "set: \"%s\" is missing",
 		    call->attribute == NULL ? "attribute" : "value");
 	return set(call, d, call->attribute);
+}
+
+static json_t *
+run_zone(struct call *call, struct disk *d)
+{
+	json_t *answer = zoneinfo_run(d, call->request);
+
+	sweep(call->ctl, call->from, d);
+	return answer;
 }
 
 /* What stat_show() needs. */
@@ -698,6 +718,7 @@ static const struct command {
 	{ "segments", .run_on = run_segments },
 	{ "latency", .run_on = run_latency },
 	{ "queue", .run_on = run_queue },
+	{ "zone", .run_on = run_zone },
 	{ "iostat", .run = run_iostat },
 	{ "diskstats", .run = run_diskstats },
 	{ "trace", .run_on = run_trace },
@@ -725,7 +746,8 @@ run_on(const struct command *c, struct call *call)
 		return fail(ENODEV, "%s: no such device", call->name);
 	if (d->queue == NULL)
 		return fail(ENODEV, "%s: the power is off", d->name);
-	if (d->powering_down && c->run_on == run_trace)
+	if (d->powering_down &&
+	    (c->run_on == run_trace || c->run_on == run_zone))
 		return fail(EBUSY, "%s: the power is going off", d->name);
 	return c->run_on(call, d);
 }
@@ -779,6 +801,7 @@ answer_object(const struct ctl *ctl, void *from, json_t *request, uint64_t now)
 		.ctl = ctl,
 		.from = from,
 		.now = now,
+		.request = request,
 		.command = string_of(request, "command", &bad),
 		.name = string_of(request, "name", &bad),
 		.attribute = string_of(request, "attribute", &bad),

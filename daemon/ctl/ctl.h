@@ -389,6 +389,23 @@ void latency_print(enum stat_group g, const struct latency *l, FILE *out);
 /* The queue of a disk that is on: its limits, rules, tags and counts. */
 struct json_t *queueinfo_pack(const struct disk *d);
 int queueinfo_print(struct json_t *json, FILE *out);
+/* -------------------------------------------------------------- zoneinfo.c */
+
+#define ZONEINFO_MAX 1024u /* zones in an answer */
+
+/*
+ * Zones of a disk that has some, an array, sectors as numbers: `count` of them
+ * from the i-th on, but at most ZONEINFO_MAX.  NULL when out of memory.
+ */
+struct json_t *zoneinfo_pack(const struct disk *d, unsigned i, unsigned count);
+/* The same as blkzone(8) prints it; 0, or -EINVAL: something else. */
+int zoneinfo_print(struct json_t *json, FILE *out);
+/*
+ * What a client asks for: "action", and which zones by "sector", "count" or
+ * "sectors", or "all".  The whole answer; NULL when out of memory.
+ */
+struct json_t *zoneinfo_run(struct disk *d, struct json_t *request);
+
 /* --------------------------------------------------------------- iolog.c */
 
 #define IOLOG_MAX_IOS   (1u << 25)
@@ -531,6 +548,11 @@ struct ctl {
 	 * is to be ctl_awaited()'s.  NULL: nobody can.
 	 */
 	void (*await)(void *from, struct disk *d, uint64_t id, uint64_t hits);
+	/*
+	 * Zones of a disk were reset: a cpu is to give their data back
+	 * (zones_sweep()).  NULL: who next uses them does.
+	 */
+	void (*sweep)(void *from, struct disk *d);
 };
 
 /*

@@ -151,6 +151,53 @@ show_fua(const void *conf, FILE *out)
 	fputc(has_cache(c) && c->fua ? '1' : '0', out);
 }
 
+static void
+show_zoned(const void *conf, FILE *out)
+{
+	const struct disk_conf *c = conf;
+
+	fputs(c->zoned ? "host-managed" : "none", out);
+}
+
+static void
+show_nr_zones(const void *conf, FILE *out)
+{
+	fprintf(out, "%" PRIu32, disk_nr_zones(conf));
+}
+
+static void
+show_max_open_zones(const void *conf, FILE *out)
+{
+	const struct disk_conf *c = conf;
+
+	fprintf(out, "%" PRIu32, c->zoned ? c->zone_max_open : 0);
+}
+
+static void
+show_max_active_zones(const void *conf, FILE *out)
+{
+	const struct disk_conf *c = conf;
+
+	fprintf(out, "%" PRIu32, c->zoned ? c->zone_max_active : 0);
+}
+
+static void
+show_zone_append_max_bytes(const void *conf, FILE *out)
+{
+	const struct disk_conf *c = conf;
+	uint64_t max = c->zoned ? disk_max_append_sectors(c) : 0;
+
+	fprintf(out, "%" PRIu64, max << SECTOR_SHIFT);
+}
+
+static void
+show_zone_write_granularity(const void *conf, FILE *out)
+{
+	const struct disk_conf *c = conf;
+
+	fprintf(out, "%" PRIu32, c->zoned ? c->blocksize : 0);
+}
+
 /* ---- the table */
 
 #define NULL_BLK(f) ATTR_FIELD(struct disk_conf, f), .group = &null_blk
@@ -238,6 +285,49 @@ const struct attr disk_attrs[] = {
 	{ FAULT_ATTR(init_hctx),
 	    .help = "hardware queues that fail when the power comes on; the "
 		    "same" },
+	{ NULL_BLK(zoned), .def = "0",
+	    .help = "host-managed zones: all but the conventional ones are "
+		    "written in sequence, and a trim of a whole zone resets "
+		    "it" },
+	{ NULL_BLK(zone_size), .def = "256", .unit = &unit_mib,
+	    .max = STORE_MAX_SIZE,
+	    .help = "length of a zone, a power of two from 4 KiB to 1 TiB; the "
+		    "last one may be short" },
+	{ NULL_BLK(zone_capacity), .def = "0", .unit = &unit_mib,
+	    .max = STORE_MAX_SIZE,
+	    .help = "what may be written of a zone; 0 for all of it" },
+	{ NULL_BLK(zone_nr_conv), .def = "0",
+	    .help = "conventional zones, which come first; at least one is "
+		    "not" },
+	{ NULL_BLK(zone_max_open), .def = "0",
+	    .help = "zones that may be open at a time; 0, or as many as there "
+		    "are, for no limit" },
+	{ NULL_BLK(zone_max_active), .def = "0",
+	    .help = "zones that may be open or closed, but not empty or full, "
+		    "at a time; the same" },
+	{ NULL_BLK(zone_append_max_sectors), .def = "2147483647",
+	    .unit = &unit_sectors,
+	    .help = "largest zone append, in whole blocks, at most the "
+		    "capacity; for the record, as NBD has none" },
+	{ NULL_BLK(zone_full), .def = "0",
+	    .help = "zones are full when the power comes on, not empty" },
+	{ .name = "zone_readonly",
+	    .offset = offsetof(struct disk_conf, zone_readonly),
+	    .type = ATTR_OBJECT,
+	    .object = &zone_readonly_object,
+	    .group = &null_blk,
+	    .live = true,
+	    .at_once = true,
+	    .help = "make the zone of a sector read-only; a second time, "
+		    "empty: only while the device is on" },
+	{ .name = "zone_offline",
+	    .offset = offsetof(struct disk_conf, zone_offline),
+	    .type = ATTR_OBJECT,
+	    .object = &zone_offline_object,
+	    .group = &null_blk,
+	    .live = true,
+	    .at_once = true,
+	    .help = "the same, so that it can neither be written nor read" },
 	{ NULL_BLK(memory_backed), .def = "0",
 	    .help = "keep the data; else writes are dropped and reads are "
 		    "zeros" },
@@ -320,6 +410,16 @@ const struct attr disk_attrs[] = {
 	{ SHOWN(write_cache, show_write_cache),
 	    .help = "is there a volatile cache" },
 	{ SHOWN(fua, show_fua), .help = "does FUA pass it by" },
+	{ SHOWN(zoned, show_zoned), .help = "has it zones: host-managed" },
+	{ SHOWN(nr_zones, show_nr_zones), .help = "how many" },
+	{ SHOWN(max_open_zones, show_max_open_zones),
+	    .help = "that may be open; 0 for no limit" },
+	{ SHOWN(max_active_zones, show_max_active_zones),
+	    .help = "that may be open or closed; 0 for no limit" },
+	{ SHOWN(zone_append_max_bytes, show_zone_append_max_bytes),
+	    .help = "largest zone append" },
+	{ SHOWN(zone_write_granularity, show_zone_write_granularity),
+	    .help = "what a zone is written in: the blocksize" },
 
 	{ IOSCHED("read_expire", read_expire_ms), .def = "500",
 	    .unit = &unit_msec, .max = INT32_MAX,

@@ -246,6 +246,9 @@ enum {
 struct badblocks;
 struct fault_attr;
 struct faults;
+struct disk;
+struct zone_marks;
+struct zones;
 
 /* Every setting of a disk; disk_attrs[] describes each field. */
 struct disk_conf {
@@ -269,6 +272,16 @@ struct disk_conf {
 	struct fault_attr *timeout;
 	struct fault_attr *requeue;
 	struct fault_attr *init_hctx;
+	bool zoned;
+	uint64_t zone_size;     /* bytes */
+	uint64_t zone_capacity; /* bytes; 0: all of the zone */
+	uint32_t zone_nr_conv;
+	uint32_t zone_max_open;   /* 0: no limit */
+	uint32_t zone_max_active; /* the same */
+	uint32_t zone_append_max_sectors;
+	bool zone_full;
+	struct zone_marks *zone_readonly;
+	struct zone_marks *zone_offline;
 	bool memory_backed;
 	bool discard;
 	bool no_sched;
@@ -441,6 +454,83 @@ uint64_t faults_last_id(const struct faults *f);
  * same requests give the same bytes.  Returns how many there were before.
  */
 uint64_t faults_log(const struct faults *f, FILE *out);
+/* --------------------------------------------------------------- zones.c */
+
+#define ZONES_MAX (1u << 20) /* of a disk: 16 MiB for their states */
+
+/* What a zone is like: numbers as the kernel's, enum blk_zone_cond. */
+enum zone_cond {
+	ZONE_NOT_WP = 0, /* conventional */
+	ZONE_EMPTY = 1,
+	ZONE_IMP_OPEN = 2, /* because somebody wrote to it */
+	ZONE_EXP_OPEN = 3,
+	ZONE_CLOSED = 4,
+	ZONE_READONLY = 13,
+	ZONE_FULL = 14,
+	ZONE_OFFLINE = 15,
+};
+
+enum zone_op {
+	ZONE_OPEN,
+	ZONE_CLOSE,
+	ZONE_FINISH,
+	ZONE_RESET,
+};
+
+struct zone_info {
+	uint64_t start, len; /* bytes, as all here */
+	uint64_t capacity;   /* what may be written of it */
+	/* Conventional: its end; read-only or offline: UINT64_MAX. */
+	uint64_t wp;
+	enum zone_cond cond;
+};
+
+/* From settings that disk_check() has passed.  NULL: no memory. */
+struct zones *zones_new(const struct disk_conf *c);
+/* No I/O is under way.  NULL is fine. */
+void zones_free(struct zones *z);
+unsigned zones_nr(const struct zones *z);
+/* The i-th zone, as it is now.  Any thread. */
+void zones_info(struct zones *z, unsigned i, struct zone_info *out);
+
+/*
+ * Open, close, finish or reset the zones of a range, each by itself: 0, or the
+ * first error, as null_blk's: -EIO (not in this condition), -ETOOMANYREFS (no
+ * more may be open), -EOVERFLOW (nor active); or -EINVAL, and nothing was done:
+ * not whole zones of the device.  A reset of all of it passes over those that
+ * cannot be reset.  Any thread; it waits for I/O that moves data there.  Who
+ * resets a zone leaves its data to zones_sweep().
+ */
+int zones_manage(struct zones *z, enum zone_op op, uint64_t pos, uint64_t len);
+
+/* Is there data of zones that were reset?  Any thread. */
+bool zones_stale(const struct zones *z);
+/* Give that of one zone back; true: there is more. */
+bool zones_sweep(struct disk *d, struct cpu *cpu);
+
+/*
+ * How many bytes of a read come from the store; what lies behind is beyond a
+ * write pointer and reads as 0xff.  A cpu that does I/O there; or anybody, for
+ * whom it may have changed by now.
+ */
+uint64_t zones_readable(const struct zones *z, uint64_t pos, uint64_t len);
+
+/*
+ * What there is to know of a zone at pos: its condition in the lower four
+ * bits, and some of these.  *len: for how many bytes that holds, at most what
+ * it was on entry, and at least 1.
+ */
+#define ZONE_STATUS_SEQUENTIAL (1u << 4)
+#define ZONE_STATUS_WRITTEN    (1u << 5) /* below the write pointer */
+#define ZONE_STATUS_BEYOND     (1u << 6) /* the capacity */
+#define ZONE_STATUS_ODD        (1u << 7) /* so no two zones look like one */
+uint32_t zones_status(struct zones *z, uint64_t pos, uint64_t *len);
+
+/* Where writes to zone_readonly and zone_offline go; NULL: nowhere. */
+void zone_marks_attach(struct zone_marks *m, struct zones *z);
+
+extern const struct attr_object zone_readonly_object;
+extern const struct attr_object zone_offline_object;
 
 /* ---------------------------------------------------------------- disk.c */
 
@@ -456,6 +546,7 @@ struct disk {
 	struct store *store; /* while on; NULL: not memory-backed */
 	struct store *kept; /* its data, on or off; NULL: there never was any */
 	bool powering_down; /* nothing is set any more */
+	struct zones *zones; /* NULL: not zoned, or off */
 	struct throttle throttle;
 	struct cache cache;
 	atomic_bool has_faults;     /* else no request is looked at for them */
@@ -486,6 +577,10 @@ int disk_check(const struct disk_conf *set, unsigned nr_cpus,
 
 /* max_hw_sectors: what the driver takes, in whole blocks. */
 uint32_t disk_max_hw_sectors(const struct disk_conf *conf);
+/* The largest zone append; 0 is left to the block layer, which has no limit. */
+uint32_t disk_max_append_sectors(const struct disk_conf *conf);
+/* Zones that its settings make, 0 if they make none; the last may be short. */
+uint32_t disk_nr_zones(const struct disk_conf *conf);
 
 /*
  * Power on: d->set is checked, d->conf holds what is in force, and the queue
@@ -536,11 +631,14 @@ int disk_power_off(struct disk *d);
 /* The same, at once: no cpu runs, or none has seen its queue yet. */
 void disk_power_cut(struct disk *d);
 /*
- * A step of disk_power_on(): d->store, if it is to have one.  The data of
- * before is in it, by the byte, as far as the size reaches; what lies beyond
- * comes back with a larger size.
+ * A step of disk_power_on(): d->store and d->zones, if it is to have them.  The
+ * data of before is in the store, by the byte, as far as the size reaches; what
+ * lies beyond comes back with a larger size.  0, or -ENOMEM with a sentence and
+ * there is neither.
  */
-int disk_attach_store(struct disk *d, char *err, size_t errlen);
+int disk_attach_media(struct disk *d, char *err, size_t errlen);
+/* There is no queue; neither is an error. */
+void disk_detach_media(struct disk *d);
 /* Its data, for store_free(), which may take long; or NULL.  It is off. */
 struct store *disk_take_store(struct disk *d);
 
@@ -574,6 +672,11 @@ struct stage {
 	const char *name;
 	enum verdict (*run)(
 	    struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
+	/*
+	 * Those behind it have had the request, if it let them: so many bytes
+	 * of it have moved.  In reverse order; NULL: it does not care.
+	 */
+	void (*done)(struct disk *d, struct request *rq, uint64_t moved);
 };
 
 enum verdict
@@ -587,6 +690,9 @@ enum verdict
 cache_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
 enum verdict cache_through_stage(
     struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
+enum verdict
+zone_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
+void zone_done(struct disk *d, struct request *rq, uint64_t moved);
 
 extern const struct stage stages[]; /* the order of the physics; ends with {} */
 extern const struct queue_ops disk_queue_ops;

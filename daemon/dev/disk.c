@@ -16,6 +16,7 @@
 #define MAX_BLOCKSIZE   4096u
 #define MIN_NR_REQUESTS 4u   /* BLKDEV_MIN_RQ */
 #define BIO_NR_REQUESTS 128u /* what sysfs shows where there are no tags */
+#define ZONE_MAX_SIZE   (UINT64_C(1) << 40) /* its sectors have 32 bits */
 #define PAGE_SECTORS    (PAGE_SIZE >> SECTOR_SHIFT)
 #define MAX_POLL_QUEUES 1u /* the module parameter, at its default */
 
@@ -52,6 +53,30 @@ disk_max_hw_sectors(const struct disk_conf *c)
 	if (hw == 0)
 		hw = BLK_SAFE_MAX_SECTORS;
 	return hw - hw % block_sectors(c);
+}
+
+uint32_t
+disk_max_append_sectors(const struct disk_conf *c)
+{
+	uint32_t most = disk_max_hw_sectors(c);
+	uint64_t zone = c->zone_size >> SECTOR_SHIFT;
+
+	if (most > zone)
+		most = (uint32_t)zone;
+	if (c->zone_append_max_sectors == 0)
+		return most;
+	return min(most, c->zone_append_max_sectors);
+}
+
+uint32_t
+disk_nr_zones(const struct disk_conf *c)
+{
+	uint64_t nr;
+
+	if (!c->zoned || c->zone_size == 0)
+		return 0;
+	nr = c->size / c->zone_size + (c->size % c->zone_size != 0);
+	return nr < UINT32_MAX ? (uint32_t)nr : UINT32_MAX;
 }
 
 /* ---- what power-on checks, a step each: 0, or refuse() */
@@ -115,6 +140,89 @@ check_blocks(struct disk_conf *c, char *err, size_t errlen)
 		    "queue/chunk_sectors: %" PRIu32
 		    ": allowed: a multiple of %" PRIu32 " (a block)",
 		    c->chunk_sectors, block_sectors(c));
+	return 0;
+}
+
+/* null_init_zoned_dev(): how large zones are. */
+static int
+check_zone_sizes(const struct disk_conf *c, char *err, size_t errlen)
+{
+	if (!is_power_of_two(c->zone_size) || c->zone_size < PAGE_SIZE ||
+	    c->zone_size > ZONE_MAX_SIZE)
+		return refuse(err, errlen, -EINVAL,
+		    "zone_size: %" PRIu64
+		    " bytes: allowed: a power of two from 4 KiB to 1 TiB",
+		    c->zone_size);
+	if (c->zone_size > c->size)
+		return refuse(err, errlen, -EINVAL,
+		    "zone_size: %" PRIu64
+		    " bytes: allowed: at most the size (%" PRIu64 ")",
+		    c->zone_size, c->size);
+	if (disk_nr_zones(c) > ZONES_MAX)
+		return refuse(err, errlen, -EINVAL,
+		    "zone_size: %" PRIu64 " bytes: allowed: at most %u zones",
+		    c->zone_size, ZONES_MAX);
+	if (c->zone_capacity > c->zone_size ||
+	    c->zone_capacity % c->blocksize != 0)
+		return refuse(err, errlen, -EINVAL,
+		    "zone_capacity: %" PRIu64
+		    " bytes: allowed: whole blocks, at most the zone_size "
+		    "(%" PRIu64 ")",
+		    c->zone_capacity, c->zone_size);
+	if (c->zone_capacity != 0 && c->zone_capacity != c->zone_size &&
+	    c->size % c->zone_size != 0)
+		return refuse(err, errlen, -EINVAL,
+		    "zone_capacity: %" PRIu64
+		    " bytes: allowed: 0 or the zone_size (%" PRIu64
+		    "), as the last zone is shorter",
+		    c->zone_capacity, c->zone_size);
+	return 0;
+}
+
+/* The rest of it: how many there may be of each kind. */
+static void
+limit_zones(struct disk_conf *c)
+{
+	uint32_t nr = disk_nr_zones(c), append = c->zone_append_max_sectors;
+	uint32_t sequential;
+
+	if (c->zone_capacity == 0)
+		c->zone_capacity = c->zone_size;
+	c->zone_nr_conv = min(c->zone_nr_conv, nr - 1);
+	sequential = nr - c->zone_nr_conv;
+	append -= append % block_sectors(c);
+	c->zone_append_max_sectors =
+	    min(append, (uint32_t)(c->zone_capacity >> SECTOR_SHIFT));
+	/* a limit that none can reach is none */
+	if (c->zone_max_active >= sequential)
+		c->zone_max_active = 0;
+	if (c->zone_max_active != 0)
+		c->zone_max_open = min(c->zone_max_open, c->zone_max_active);
+	else if (c->zone_max_open >= sequential)
+		c->zone_max_open = 0;
+}
+
+/* Zones are chunks: no request crosses from one into another. */
+static int
+check_zones(struct disk_conf *c, char *err, size_t errlen)
+{
+	uint32_t chunk = (uint32_t)(c->zone_size >> SECTOR_SHIFT);
+	int ret;
+
+	if (!c->zoned)
+		return 0;
+	ret = check_zone_sizes(c, err, errlen);
+	if (ret != 0)
+		return ret;
+	if (c->chunk_sectors != 0 && c->chunk_sectors != chunk)
+		return refuse(err, errlen, -EINVAL,
+		    "queue/chunk_sectors: %" PRIu32 ": allowed: 0 or %" PRIu32
+		    " (a zone), as zoned is set",
+		    c->chunk_sectors, chunk);
+	limit_zones(c);
+	c->chunk_sectors = chunk;
+	c->discard = false;
+	c->write_zeroes_max_bytes = 0; /* zeros are written, at the pointer */
 	return 0;
 }
 
@@ -260,6 +368,12 @@ fill_limits(
 	lim->write_cache = c->cache_size > 0;
 	lim->fua = c->fua;
 	lim->rotational = c->rotational;
+	lim->zoned = c->zoned;
+	if (!c->zoned)
+		return;
+	/* a trim of a zone resets it (zones.c) */
+	lim->max_discard_sectors = c->chunk_sectors;
+	lim->max_append_sectors = disk_max_append_sectors(c);
 }
 
 static void
@@ -300,6 +414,8 @@ disk_check(const struct disk_conf *set, unsigned nr_cpus,
 	ret = check_driver(conf, nr_cpus, err, errlen);
 	if (ret == 0)
 		ret = check_blocks(conf, err, errlen);
+	if (ret == 0)
+		ret = check_zones(conf, err, errlen);
 	if (ret == 0)
 		ret = check_max_sectors(conf, err, errlen);
 	if (ret == 0)
@@ -533,6 +649,7 @@ disk_free(struct disk *d)
 		return;
 	free(d->change);
 	queue_free(d->queue);
+	disk_detach_media(d);
 	cache_flush(&d->cache, d->pool, NULL);
 	cache_fini(&d->cache);
 	store_free(d->kept, NULL);
@@ -551,20 +668,18 @@ disk_power_on(struct disk *d, uint64_t now, char *err, size_t errlen)
 		return 0;
 	ret = disk_check(
 	    &d->set, d->machine->nr_cpus, &d->conf, &queue, err, errlen);
-	if (ret != 0)
-		return ret;
-	ret = fault_power_on(d, now, err, errlen);
-	if (ret != 0)
-		return ret;
-	ret = disk_attach_store(d, err, errlen);
+	if (ret == 0)
+		ret = fault_power_on(d, now, err, errlen);
+	if (ret == 0)
+		ret = disk_attach_media(d, err, errlen);
 	if (ret != 0)
 		return ret;
 	ret = queue_new(&d->queue, d->machine,
 	    d->store != NULL ? &disk_store_queue_ops : &disk_queue_ops, d,
 	    &queue);
 	if (ret != 0) {
-		d->store = NULL;
 		d->queue = NULL;
+		disk_detach_media(d);
 		return refuse(err, errlen, ret,
 		    "hw_queue_depth: %" PRIu32 ": no memory for its requests",
 		    d->conf.hw_queue_depth);

@@ -2,8 +2,9 @@
 /*
  * What the device does with a request.  It walks the stages in the order of
  * the table, which is the order of the physics: each may let it pass, end it,
- * put it off or lose it.  The last one moves the data.  Then the request
- * completes as irqmode has it, now or later.
+ * put it off or lose it.  The last one moves the data.  Those that let it pass
+ * then hear, in reverse, what came of it, and the request completes as irqmode
+ * has it, now or later.
  */
 #include "dev/dev.h"
 
@@ -19,6 +20,7 @@ struct pins {
 	struct page_pool *pool; /* whose pages they are; */
 	char *copy;             /* or else the memory that they lie in */
 	unsigned nr, max;
+	unsigned nr_ones; /* the last ones: nobody's pages */
 	struct iovec iov[];
 };
 
@@ -38,7 +40,7 @@ max_pieces(const struct bio *bio)
 
 	for (; bio_next_bvec(bio, &it, &bv); pos += bv.len)
 		nr += (pos % PAGE_SIZE + bv.len - 1) / PAGE_SIZE + 1;
-	return (unsigned)nr;
+	return (unsigned)nr + 1; /* where a write pointer cuts one */
 }
 
 static struct pins *
@@ -53,6 +55,7 @@ pins_new(struct disk *d, const struct bio *bio)
 	pins->pool = d->pool;
 	pins->copy = NULL;
 	pins->nr = 0;
+	pins->nr_ones = 0;
 	pins->max = max;
 	return pins;
 }
@@ -61,7 +64,8 @@ static void
 pins_free(struct pins *pins, struct cpu *cpu)
 {
 	if (pins->copy == NULL)
-		store_unpin(pins->pool, cpu, pins->iov, pins->nr);
+		store_unpin(
+		    pins->pool, cpu, pins->iov, pins->nr - pins->nr_ones);
 	free(pins->copy);
 	free(pins);
 }
@@ -89,6 +93,38 @@ add_zeros(struct pins *pins, uint64_t len)
 	add_piece(pins, store_zeros(), len);
 }
 
+/* Beyond the write pointer of a zone: null_fill_pattern(). */
+static const unsigned char ones[16 * PAGE_SIZE] = {
+	[0 ... 16 * PAGE_SIZE - 1] = 0xff,
+};
+
+static void
+add_ones(struct pins *pins, uint64_t len)
+{
+	uint64_t n;
+
+	for (; len > 0; len -= n) {
+		n = len < sizeof(ones) ? len : sizeof(ones);
+		add_piece(pins, ones, n);
+		pins->nr_ones++;
+	}
+}
+
+/* How much of a read the store answers: all of it, but for zones. */
+static uint64_t
+bytes_stored(const struct disk *d, const struct bio *bio)
+{
+	if (d->zones == NULL || d->store == NULL)
+		return bio->bytes;
+	return zones_readable(d->zones, bio->pos, bio->bytes);
+}
+
+static uint64_t
+least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
 /*
  * Point at the store's own memory.  Pieces are made per bvec and never joined
  * across two: so the iovecs of the reply are what multipage bvecs, or single
@@ -99,18 +135,22 @@ pin_bvecs(
     struct pins *pins, struct disk *d, const struct bio *bio, struct cpu *cpu)
 {
 	struct bvec_iter it = {};
-	uint64_t pos = bio->pos, done;
+	uint64_t pos = bio->pos, left = bytes_stored(d, bio), n, done;
 	struct bvec bv;
 
-	for (; bio_next_bvec(bio, &it, &bv); pos += bv.len) {
+	for (; bio_next_bvec(bio, &it, &bv); pos += bv.len, left -= n) {
+		n = least(left, bv.len);
 		if (d->store == NULL) {
-			add_zeros(pins, bv.len);
+			add_zeros(pins, n);
 			continue;
 		}
-		pins->nr += store_pin(d->store, cpu, pos, bv.len,
-		    pins->iov + pins->nr, pins->max - pins->nr, &done);
-		if (done < bv.len)
+		done = 0;
+		if (n > 0)
+			pins->nr += store_pin(d->store, cpu, pos, n,
+			    pins->iov + pins->nr, pins->max - pins->nr, &done);
+		if (done < n)
 			return false;
+		add_ones(pins, bv.len - n);
 	}
 	return true;
 }
@@ -121,15 +161,18 @@ copy_bvecs(
     struct pins *pins, struct disk *d, const struct bio *bio, struct cpu *cpu)
 {
 	struct bvec_iter it = {};
+	uint64_t stored = bytes_stored(d, bio);
 	struct bvec bv;
 	char *to;
 
-	store_unpin(pins->pool, cpu, pins->iov, pins->nr);
+	store_unpin(pins->pool, cpu, pins->iov, pins->nr - pins->nr_ones);
 	pins->nr = 0;
+	pins->nr_ones = 0;
 	to = pins->copy = malloc(bio->bytes);
 	if (to == NULL)
 		return false;
-	(void)store_read(d->store, cpu, bio->pos, to, bio->bytes);
+	(void)store_read(d->store, cpu, bio->pos, to, stored);
+	memset(to + stored, 0xff, bio->bytes - stored);
 	for (; bio_next_bvec(bio, &it, &bv); to += bv.len)
 		add_piece(pins, to, bv.len);
 	return true;
@@ -182,17 +225,18 @@ static void
 read_copied(struct disk *d, struct bio *bio, struct cpu *cpu)
 {
 	struct bvec_iter it = {};
-	uint64_t pos = bio->pos;
-	bool hole = d->store != NULL;
+	uint64_t pos = bio->pos, left = bytes_stored(d, bio), n;
+	bool hole = d->store != NULL && left == bio->bytes;
 	struct bvec bv;
 
-	while (bio_next_bvec(bio, &it, &bv)) {
+	for (; bio_next_bvec(bio, &it, &bv); pos += bv.len, left -= n) {
 		assert(bv.base != NULL);
+		n = least(left, bv.len);
 		if (d->store == NULL)
-			memset(bv.base, 0, bv.len);
-		else if (store_read(d->store, cpu, pos, bv.base, bv.len))
+			memset(bv.base, 0, n);
+		else if (n > 0 && store_read(d->store, cpu, pos, bv.base, n))
 			hole = false;
-		pos += bv.len;
+		memset(bv.base + n, 0xff, bv.len - n);
 	}
 	bio->hole = hole;
 }
@@ -279,6 +323,7 @@ store_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)
 const struct stage stages[] = {
 	{ .name = "fault", .run = fault_stage },
 	{ .name = "throttle", .run = throttle_stage },
+	{ .name = "zone", .run = zone_stage, .done = zone_done },
 	{ .name = "badblocks", .run = badblocks_stage },
 	{ .name = "cache", .run = cache_stage },
 	{ .name = "store", .run = store_stage },
@@ -289,33 +334,39 @@ const struct stage stages[] = {
 /* ---- the driver */
 
 static enum verdict walk_cut(const struct stage *s, struct disk *d,
-    struct request *rq, struct cpu *cpu, uint64_t now);
+    struct request *rq, struct cpu *cpu, uint64_t now, uint64_t *moved);
 static enum verdict walk_altered(const struct stage *s, struct disk *d,
-    struct request *rq, struct cpu *cpu, uint64_t now);
+    struct request *rq, struct cpu *cpu, uint64_t now, uint64_t *moved);
 
+/* From stage `first` on.  *moved: bytes whose data has moved. */
 static enum verdict
-walk_stages(const struct stage *s, struct disk *d, struct request *rq,
-    struct cpu *cpu, uint64_t now)
+walk_stages(const struct stage *first, struct disk *d, struct request *rq,
+    struct cpu *cpu, uint64_t now, uint64_t *moved)
 {
+	const struct stage *s = first;
 	enum verdict v = STAGE_NEXT;
 
-	for (; s->run != NULL; s++) {
-		v = s->run(d, rq, cpu, now);
-		if (v == STAGE_NEXT)
-			continue;
-		if (v == STAGE_CUT)
-			return walk_cut(s + 1, d, rq, cpu, now);
-		if (v == STAGE_ALTERED)
-			return walk_altered(s + 1, d, rq, cpu, now);
-		break;
-	}
+	*moved = 0;
+	while (s->run != NULL && v == STAGE_NEXT)
+		v = s++->run(d, rq, cpu, now);
+	if (v == STAGE_NEXT)
+		*moved = rq->bytes;
+	else if (v == STAGE_CUT)
+		v = walk_cut(s, d, rq, cpu, now, moved);
+	else if (v == STAGE_ALTERED)
+		v = walk_altered(s, d, rq, cpu, now, moved);
+	else
+		s--; /* it has not let it pass */
+	while (s-- > first)
+		if (s->done != NULL)
+			s->done(d, rq, *moved);
 	return v;
 }
 
 /* The rest of the stages sees a shorter request; then it is whole again. */
 static enum verdict
 walk_cut(const struct stage *s, struct disk *d, struct request *rq,
-    struct cpu *cpu, uint64_t now)
+    struct cpu *cpu, uint64_t now, uint64_t *moved)
 {
 	struct bio *bio = STAILQ_FIRST(&rq->bios);
 	uint64_t left = rq->cut, bytes = rq->bytes, bio_bytes;
@@ -332,7 +383,7 @@ walk_cut(const struct stage *s, struct disk *d, struct request *rq,
 	STAILQ_NEXT(bio, link) = NULL;
 	bio->bytes = left;
 	rq->bytes = rq->cut;
-	v = walk_stages(s, d, rq, cpu, now);
+	v = walk_stages(s, d, rq, cpu, now, moved);
 	rq->bytes = bytes;
 	bio->bytes = bio_bytes;
 	STAILQ_NEXT(bio, link) = next;
@@ -346,13 +397,14 @@ walk_cut(const struct stage *s, struct disk *d, struct request *rq,
 /* The rest of the stages sees another request. */
 static enum verdict
 walk_altered(const struct stage *s, struct disk *d, struct request *rq,
-    struct cpu *cpu, uint64_t now)
+    struct cpu *cpu, uint64_t now, uint64_t *moved)
 {
 	enum verdict v = STAGE_END;
 
 	rq->error = fault_alter(rq);
+	*moved = 0;
 	if (rq->error == 0)
-		v = walk_stages(s, d, rq, cpu, now);
+		v = walk_stages(s, d, rq, cpu, now, moved);
 	fault_restore(rq);
 	return v;
 }
@@ -392,7 +444,8 @@ static int
 disk_queue_rq(struct request *rq, struct cpu *cpu, uint64_t now)
 {
 	struct disk *d = rq->ctx->queue->driver;
-	enum verdict v = walk_stages(stages, d, rq, cpu, now);
+	uint64_t moved;
+	enum verdict v = walk_stages(stages, d, rq, cpu, now, &moved);
 
 	if (v == STAGE_REQUEUE)
 		return -EBUSY;

@@ -23,8 +23,8 @@ reuse_store(struct disk *d, char *err, size_t errlen)
 	return 0;
 }
 
-int
-disk_attach_store(struct disk *d, char *err, size_t errlen)
+static int
+attach_store(struct disk *d, char *err, size_t errlen)
 {
 	const struct disk_conf *c = &d->conf;
 	int ret = 0;
@@ -43,6 +43,43 @@ disk_attach_store(struct disk *d, char *err, size_t errlen)
 	if (ret == 0)
 		d->store = d->kept;
 	return ret;
+}
+
+/* As in null_blk they are all empty again, or full (1.1). */
+static int
+attach_zones(struct disk *d, char *err, size_t errlen)
+{
+	if (!d->conf.zoned)
+		return 0;
+	d->zones = zones_new(&d->conf);
+	if (d->zones == NULL)
+		return refuse(
+		    err, errlen, -ENOMEM, "zoned: no memory for the zones");
+	zone_marks_attach(d->set.zone_readonly, d->zones);
+	zone_marks_attach(d->set.zone_offline, d->zones);
+	return 0;
+}
+
+int
+disk_attach_media(struct disk *d, char *err, size_t errlen)
+{
+	int ret = attach_store(d, err, errlen);
+
+	if (ret == 0)
+		ret = attach_zones(d, err, errlen);
+	if (ret != 0)
+		disk_detach_media(d);
+	return ret;
+}
+
+void
+disk_detach_media(struct disk *d)
+{
+	zone_marks_attach(d->set.zone_readonly, NULL);
+	zone_marks_attach(d->set.zone_offline, NULL);
+	zones_free(d->zones);
+	d->zones = NULL;
+	d->store = NULL;
 }
 
 void
@@ -80,7 +117,7 @@ disk_power_cut(struct disk *d)
 	/* without memory to lose it what was not flushed is still there */
 	if (d->store != NULL)
 		(void)cache_cut(&d->cache, d->store, d->pool, NULL);
-	d->store = NULL;
+	disk_detach_media(d);
 	d->set.power = false;
 	d->powering_down = false;
 }

@@ -486,8 +486,11 @@ static int
 start_trim(struct command *c, char *payload)
 {
 	(void)payload;
-	/* as blkdev_issue_discard() has it */
-	start_range(c, REQ_OP_DISCARD, REQ_SYNC);
+	/* as blkdev_issue_discard() has it; but zones are not cut */
+	if (c->session->export->zone_bytes != 0)
+		start_whole(c, REQ_OP_DISCARD, REQ_SYNC);
+	else
+		start_range(c, REQ_OP_DISCARD, REQ_SYNC);
 	return 0;
 }
 

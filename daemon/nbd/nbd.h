@@ -75,6 +75,7 @@ struct nbd_export {
 	uint32_t min_block, pref_block; /* advertised in INFO_BLOCK_SIZE */
 	unsigned page_order;            /* of payloads: bio_add_payload() */
 	uint64_t plug_nsec;             /* a plug may stay open that long */
+	uint64_t zone_bytes; /* changes keep their order in each; 0: no zones */
 	/* At most NBD_MAX_CONTEXTS, ended by {}.  NULL: none. */
 	const struct nbd_context *contexts;
 	/*

@@ -156,6 +156,7 @@ transmission_begin(
     struct nbd_session *s, const struct nbd_export *e, bool agreed)
 {
 	s->export = e;
+	s->order.zone_bytes = e->zone_bytes;
 	s->flags = export_flags(s, e);
 	s->contexts = context_chosen(s, e);
 	s->request_size = s->extended ? NBD_EXT_REQUEST_SIZE : NBD_REQUEST_SIZE;

@@ -5,6 +5,9 @@
  * usual question is answered by a few bits: a bit for each page, modulo
  * ORDER_BITS, that a tracked part touches.  Bits are not taken back one by
  * one; they are made anew when they say yes, or when many parts have come.
+ *
+ * Where there are zones, what is written next in one comes after what was
+ * written before: a change touches all of its zones.
  */
 #include "nbd/session.h"
 
@@ -20,12 +23,29 @@ order_init(struct order *o)
 	o->max_marks = MIN_MARKS;
 }
 
+static uint64_t
+zone_start(const struct order *o, uint64_t pos)
+{
+	return o->zone_bytes != 0 ? pos - pos % o->zone_bytes : pos;
+}
+
+static uint64_t
+zone_end(const struct order *o, uint64_t end)
+{
+	return o->zone_bytes != 0 ? zone_start(o, end - 1) + o->zone_bytes
+				  : end;
+}
+
 /* The bits of a part: were any set?  `set` sets them. */
 static bool
 mark(struct order *o, const struct part *p, bool set)
 {
-	uint64_t page = p->pos >> PAGE_SHIFT;
-	uint64_t nr = ((p->end - 1) >> PAGE_SHIFT) - page + 1;
+	bool changes = p->bio.op != REQ_OP_READ;
+	uint64_t page =
+	    (changes ? zone_start(o, p->pos) : p->pos) >> PAGE_SHIFT;
+	uint64_t last =
+	    ((changes ? zone_end(o, p->end) : p->end) - 1) >> PAGE_SHIFT;
+	uint64_t nr = last - page + 1;
 	uint64_t found = 0;
 
 	assert(p->end > p->pos);
@@ -78,12 +98,22 @@ settle(struct order *o)
 	o->max_marks = MIN_MARKS + 2 * o->nr_marks;
 }
 
-static bool
-conflict(const struct part *a, const struct part *b)
+bool
+order_overlap(
+    const struct order *o, const struct part *p, uint64_t pos, uint64_t end)
 {
-	if (a->bio.op == REQ_OP_READ && b->bio.op == REQ_OP_READ)
-		return false;
-	return a->pos < b->end && b->pos < a->end;
+	if (p->bio.op == REQ_OP_READ || p->pos == p->end)
+		return p->pos < end && pos < p->end;
+	return zone_start(o, p->pos) < zone_end(o, end) &&
+	       zone_start(o, pos) < zone_end(o, p->end);
+}
+
+static bool
+conflict(const struct order *o, const struct part *a, const struct part *b)
+{
+	if (a->bio.op != REQ_OP_READ)
+		return order_overlap(o, b, a->pos, a->end);
+	return b->bio.op != REQ_OP_READ && order_overlap(o, a, b->pos, b->end);
 }
 
 bool
@@ -99,7 +129,7 @@ order_allows(struct order *o, const struct part *p)
 		return true;
 	settle(o);
 	TAILQ_FOREACH(earlier, &o->parts, link)
-		if (conflict(earlier, p))
+		if (conflict(o, earlier, p))
 			return false;
 	return true;
 }

@@ -252,11 +252,22 @@ wire_error(int error)
 	case ENOSPC:
 	case EDQUOT:
 	case EFBIG: return NBD_ENOSPC;
-	case EOVERFLOW: return NBD_EOVERFLOW;
 	case EOPNOTSUPP: return NBD_ENOTSUP;
 	case ESHUTDOWN: return NBD_ESHUTDOWN;
 	}
-	return NBD_EIO; /* what a device fails with (N121) */
+	/* what a device fails with, EOVERFLOW, too: that is for reads (N121) */
+	return NBD_EIO;
+}
+
+/* The kernel's errors of zones, whose texts are about something else. */
+static const char *
+describe(int error)
+{
+	switch (-error) {
+	case ETOOMANYREFS: return "Too many open zones";
+	case EOVERFLOW: return "Too many active zones";
+	}
+	return strerrordesc_np(-error);
 }
 
 static bool
@@ -350,7 +361,7 @@ error_text(char out[MAX_ERROR_TEXT], const struct wire_request *req, int error,
 	int n;
 
 	if (why == NULL)
-		why = strerrordesc_np(-error);
+		why = describe(error);
 	if (name == NULL)
 		n = snprintf(
 		    out, MAX_ERROR_TEXT, "command %u: %s", req->type, why);

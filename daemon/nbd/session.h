@@ -121,12 +121,19 @@ struct order {
 	unsigned nr_changes;      /* of them, no reads */
 	unsigned nr_marks;        /* parts marked since the bits were made */
 	unsigned max_marks;       /* then they are made anew */
+	uint64_t zone_bytes; /* changes to the same zone overlap; 0: no zones */
 	uint64_t bits[ORDER_BITS / 64]; /* pages with such parts, modulo */
 };
 
 void order_init(struct order *o);
 /* Does nothing that is tracked keep it from going? */
 bool order_allows(struct order *o, const struct part *p);
+/*
+ * Would a change of [pos, end) and a part overlap, by bytes, or, if the part
+ * changes something, by zones?
+ */
+bool order_overlap(
+    const struct order *o, const struct part *p, uint64_t pos, uint64_t end);
 /* It goes. */
 void order_add(struct order *o, struct part *p);
 /* It has ended.  One that is not tracked is left alone. */

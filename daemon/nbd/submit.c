@@ -30,7 +30,7 @@ awaits_steps(const struct nbd_session *s, const struct part *p)
 	STAILQ_FOREACH(c, &s->stepping, link) {
 		if (c == own || !c->first.started)
 			break; /* it came later, as do those after it */
-		if (c->step_pos < p->end && p->pos < c->step_end &&
+		if (order_overlap(&s->order, p, c->step_pos, c->step_end) &&
 		    !same_steps(own, c))
 			return true;
 	}

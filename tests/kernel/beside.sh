@@ -33,13 +33,7 @@ wrong=0
 declare -A lacks=(
 	[cache_size]="not yet" [poll_queues]="not yet"
 	[shared_tags]="not yet" [shared_tag_bitmap]="not yet"
-	[zoned]="not yet" [zone_size]="not yet" [zone_capacity]="not yet"
-	[zone_nr_conv]="not yet" [zone_max_open]="not yet" [zone_max_active]="not yet"
-	[zone_append_max_sectors]="not yet" [zone_full]="not yet"
 	[home_node]="a process has no node" [use_per_node_hctx]="a process has no node"
-	[queue/nr_zones]="not yet" [queue/zoned]="not yet"
-	[queue/zone_append_max_bytes]="not yet" [queue/zone_write_granularity]="not yet"
-	[queue/max_open_zones]="not yet" [queue/max_active_zones]="not yet"
 	[queue/io_poll]="not yet" [queue/io_poll_delay]="not yet"
 	[queue/add_random]="of the host" [queue/dax]="of the host"
 	[queue/read_ahead_kb]="of the host's page cache"
@@ -163,6 +157,14 @@ set -- size=64 memory_backed=1 discard=1 blocksize=4096 max_sectors=64 \
 real "$@"
 ours "$@"
 compare set
+not_ours
+unreal
+# the kernel gives a device with zones a scheduler, unless it is told not to
+set -- size=64 memory_backed=1 discard=1 no_sched=1 zoned=1 zone_size=4 \
+	zone_capacity=3 zone_nr_conv=2 zone_max_open=5 zone_max_active=4
+real "$@"
+ours "$@"
+compare zoned
 not_ours
 unreal
 none_wrong

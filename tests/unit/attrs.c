@@ -149,12 +149,15 @@ next_row(FILE *f, char *line, int size, char *field[4])
 static bool
 departs(const char *name, const char *value)
 {
-	bool bytes =
-	    strcmp(name, "size") == 0 || strcmp(name, "blocksize") == 0;
+	bool mib = strcmp(name, "size") == 0 ||
+		   strcmp(name, "zone_size") == 0 ||
+		   strcmp(name, "zone_capacity") == 0;
+	bool bytes = mib || strcmp(name, "blocksize") == 0 ||
+		     strcmp(name, "zone_append_max_sectors") == 0;
 
 	if (bytes && strcmp(value, "1k") == 0)
 		return true;
-	return strcmp(name, "size") == 0 && strlen(value) >= 19;
+	return mib && strlen(value) >= 19;
 }
 
 /* "5\n" in the recording is a newline. */

@@ -471,8 +471,8 @@ moves_the_data_at_dispatch_whenever_it_completes(void **state)
 static void
 names_its_stages_in_order(void **state)
 {
-	static const char *const order[] = { "fault", "throttle", "badblocks",
-		"cache", "store", "through" };
+	static const char *const order[] = { "fault", "throttle", "zone",
+		"badblocks", "cache", "store", "through" };
 	size_t n = 0;
 
 	(void)state;

@@ -153,7 +153,9 @@ names_the_parameters_it_does_not_have_unless_they_ask_for_nothing(void **state)
 
 	(void)state;
 	said = read_text(&c,
-	    "options null_blk zoned=0 home_node=-1 poll_queues=1 mbps=0\n", 0);
+	    "options null_blk shared_tags=0 home_node=-1 poll_queues=1 "
+	    "mbps=0\n",
+	    0);
 	assert_string_equal(said, "");
 	free(said);
 	config_fini(&c);
@@ -163,12 +165,24 @@ names_the_parameters_it_does_not_have_unless_they_ask_for_nothing(void **state)
 	config_fini(&c);
 	free(read_text(&c, "options null_blk timeout=1,50,0,-1 requeue=\n", 0));
 	config_fini(&c);
-	said = read_text(&c, "options null_blk home_node=1 zoned=1\n", -EINVAL);
+	said = read_text(
+	    &c, "options null_blk home_node=1 shared_tags=1\n", -EINVAL);
 	assert_string_equal(said,
 	    "F:1: home_node: a parameter of null_blk that nullbd does not have "
 	    "yet; allowed: its default, -1\n"
-	    "F:1: zoned: a parameter of null_blk that nullbd does not have "
+	    "F:1: shared_tags: a parameter of null_blk that nullbd does not "
+	    "have "
 	    "yet; allowed: its default, N\n");
+	free(said);
+	config_fini(&c);
+	said = read_text(&c,
+	    "options null_blk gb=1 zoned zone_size=4 zone_capacity=3 "
+	    "zone_nr_conv=2 zone_max_open=3 zone_max_active=4 zone_full=1 "
+	    "zone_append_max_sectors=8\n",
+	    0);
+	assert_string_equal(said, "");
+	assert_true(STAILQ_FIRST(&c.devices)->conf.zoned);
+	assert_int_equal(STAILQ_FIRST(&c.devices)->conf.zone_capacity, 3 << 20);
 	free(said);
 	config_fini(&c);
 }

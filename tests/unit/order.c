@@ -61,6 +61,38 @@ test_reads_pass(void **state)
 	assert_true(order_allows(&o, part_at(1, REQ_OP_WRITE, 8191, 1)));
 }
 
+/* Changes of one zone have an order, whatever part of it they are about. */
+static void
+test_zones(void **state)
+{
+	uint64_t zone = 1 << 20;
+	struct order o;
+
+	(void)state;
+	order_init(&o);
+	o.zone_bytes = zone;
+	order_add(&o, part_at(0, REQ_OP_WRITE, 5 * zone + 4096, 4096));
+	assert_false(
+	    order_allows(&o, part_at(1, REQ_OP_WRITE, 5 * zone + 8192, 4096)));
+	assert_false(order_allows(
+	    &o, part_at(1, REQ_OP_DISCARD, 6 * zone - 4096, zone)));
+	assert_true(order_allows(&o, part_at(1, REQ_OP_WRITE, 6 * zone, 512)));
+	assert_true(
+	    order_allows(&o, part_at(1, REQ_OP_WRITE, 5 * zone - 512, 512)));
+	/* a read is where it is */
+	assert_true(order_allows(&o, part_at(1, REQ_OP_READ, 5 * zone, 4096)));
+	assert_false(order_allows(&o, part_at(1, REQ_OP_READ, 5 * zone, 4097)));
+	order_add(&o, part_at(2, REQ_OP_READ, 7 * zone, 512));
+	assert_true(
+	    order_allows(&o, part_at(1, REQ_OP_WRITE, 7 * zone + 512, 512)));
+	assert_false(
+	    order_allows(&o, part_at(1, REQ_OP_WRITE, 7 * zone + 511, 512)));
+	assert_true(order_allows(&o, part_at(1, REQ_OP_FLUSH, 0, 0)));
+	move(&parts[0]);
+	assert_true(
+	    order_allows(&o, part_at(1, REQ_OP_WRITE, 5 * zone + 8192, 4096)));
+}
+
 /* Pages that share a bit are told apart; a long range has them all. */
 static void
 test_exact(void **state)
@@ -165,6 +197,7 @@ main(void)
 		CASE("lets what overlaps wait until the data has moved",
 		    test_overlap_waits),
 		CASE("lets reads pass reads", test_reads_pass),
+		CASE("keeps the order of changes of a zone", test_zones),
 		CASE("is exact, however long or far", test_exact),
 		CASE("agrees with the definition", test_random),
 		CASE("renews its bits", test_bits_are_renewed),

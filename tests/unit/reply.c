@@ -131,7 +131,8 @@ test_errors(void **state)
 		{ -ENOSPC, NBD_ENOSPC },
 		{ -EDQUOT, NBD_ENOSPC },
 		{ -EFBIG, NBD_ENOSPC },
-		{ -EOVERFLOW, NBD_EOVERFLOW },
+		{ -EOVERFLOW, NBD_EIO },
+		{ -ETOOMANYREFS, NBD_EIO },
 		{ -ESHUTDOWN, NBD_ESHUTDOWN },
 		{ -EOPNOTSUPP, NBD_EINVAL },
 		{ -ETIMEDOUT, NBD_EIO },
@@ -392,6 +393,16 @@ errors_in_chunks(void)
 	expect_failure(c, 5, 8192, NBD_EIO, &at);
 	client_write(c, 6, 8192, 4096, 'x');
 	expect_failure(c, 6, 8192, NBD_EIO, &at);
+	c->fake.error = -ETOOMANYREFS; /* what Linux calls those of zones */
+	client_write(c, 7, 8192, 4096, 'x');
+	text = expect_failure(c, 7, 8192, NBD_EIO, &at);
+	assert_string_equal(
+	    text, "WRITE of 4096 bytes at 8192: Too many open zones");
+	c->fake.error = -EOVERFLOW;
+	client_write(c, 8, 8192, 4096, 'x');
+	text = expect_failure(c, 8, 8192, NBD_EIO, &at);
+	assert_string_equal(
+	    text, "WRITE of 4096 bytes at 8192: Too many active zones");
 	client_request(c, NBD_CMD_TRIM, 0, 7, 8192, 4096);
 	expect_failure(c, 7, 8192, NBD_EIO, &at);
 	client_request(

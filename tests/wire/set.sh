@@ -139,9 +139,10 @@ each_value() {
 	done < <(values)
 }
 
-# badblocks and faults, which have no value but changes, have tests of their own
+# badblocks, faults and zone_*, which have no value but changes, have tests of
+# their own
 live=$("$NULLBCTL" help | awk '/^  [^ ]/ { name = $1 } /\(live\)/ { print name }' |
-	sed 's/=.*//' | grep -vx 'badblocks\|faults' | sort)
+	sed 's/=.*//' | grep -vxE 'badblocks|faults|zone_(readonly|offline)' | sort)
 [ "$live" = "$(values | cut -d ' ' -f 1 | sort)" ] ||
 	fail "live are: $live"
 
