@@ -22,7 +22,7 @@ start() { # CONF, with its sockets in our directory
 	"$nullbd" -c "$dir/conf" --control "$dir/c" 2>"$dir/log" &
 	pid=$!
 	for _ in $(seq 200); do
-		[ -S "$dir/c" ] && return 0
+		"$nullbctl" --control "$dir/c" list >"$dir/list" 2>&1 && return 0
 		sleep 0.05
 	done
 	fault "$1: did not start"
