@@ -440,11 +440,14 @@ struct fault_info {
 };
 /* The i-th in the order in which they are looked at.  False: no more. */
 bool faults_info(const struct faults *f, size_t i, struct fault_info *info);
-/* How often a rule has hit.  False: there is none of that id. */
+/*
+ * How often a rule has hit; what is to hang does.  False: there is none of that
+ * id.
+ */
 bool faults_hits(const struct faults *f, uint64_t id, uint64_t *hits);
 /*
- * Call hook(arg) whenever a rule has hit, from the thread in which it did, who
- * waits for it.  Before the power comes on.
+ * Call hook(arg) whenever that has become more, from the thread in which it
+ * did, who waits for it.  Before the power comes on.
  */
 void faults_watch(struct faults *f, void (*hook)(void *arg), void *arg);
 /* Of the rule that was added last. */

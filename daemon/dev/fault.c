@@ -128,6 +128,8 @@ hit_by_rule(const struct disk *d, struct fault_rule *r,
     const struct request *rq, struct fault_hit *hit)
 {
 	r->hits++;
+	if (r->action != FAULT_HANG)
+		r->done++;
 	hit->acts = true;
 	hit->id = r->id;
 	hit->action = r->action;
@@ -187,31 +189,42 @@ judge_by_rules(
 		}
 }
 
-/* Null_blk has no faults of its own where it has no requests. */
+/* A rule has hit, for who waits for it. */
+static void
+tell(const struct faults *f, uint64_t id)
+{
+	if (id != 0 && f->hook != NULL)
+		f->hook(f->hook_arg);
+}
+
+/*
+ * What is to become of it; without memory to remember that, nothing.  null_blk
+ * has no faults of its own where it has no requests.
+ */
 static struct fault_hit *
 judge(const struct disk *d, struct request *rq)
 {
-	struct fault_hit *hit = calloc(1, sizeof(*hit));
 	bool has_own = !d->queue->conf.bio_based;
+	struct fault_hit hit = { .rq = rq }, *kept;
 	struct faults *f = faults_lock(d->conf.faults);
 
 	f->seq++;
-	if (hit != NULL) {
-		hit->rq = rq;
-		if (has_own && fault_attr_hits(d->conf.timeout))
-			hit_by_timeout(f, rq, hit);
-		if (has_own && fault_attr_hits(d->conf.requeue))
-			hit_by_requeue(f, rq, hit);
-		if (!hit->acts)
-			judge_by_rules(d, rq, hit);
-	}
+	if (has_own && fault_attr_hits(d->conf.timeout))
+		hit_by_timeout(f, rq, &hit);
+	if (has_own && fault_attr_hits(d->conf.requeue))
+		hit_by_requeue(f, rq, &hit);
+	if (!hit.acts)
+		judge_by_rules(d, rq, &hit);
 	faults_unlock(f);
-	if (hit != NULL && hit->id != 0 && f->hook != NULL)
-		f->hook(f->hook_arg);
-	if (hit != NULL && (hit->acts || hit->returns))
-		return hit;
-	free(hit);
-	return &no_hit;
+	if (!hit.acts && !hit.returns)
+		return &no_hit;
+	if (hit.action != FAULT_HANG)
+		tell(f, hit.id);
+	kept = malloc(sizeof(*kept));
+	if (kept == NULL)
+		return &no_hit;
+	*kept = hit;
+	return kept;
 }
 
 /* ------------------------------------------------------------ what it does */
@@ -435,20 +448,30 @@ flip_read(const struct fault_hit *hit, struct request *rq, struct cpu *cpu)
 
 /* ---- its end */
 
-/* It hangs, unless nobody waits for it: then it ends with an error. */
+/*
+ * It hangs, unless nobody waits for it: then it ends with an error; or its rule
+ * is gone: then as if that had let it go.
+ */
 static bool
 hang(struct faults *f, struct fault_hit *hit)
 {
 	struct request *rq = hit->rq;
-	bool hangs;
+	struct fault_rule *r;
+	uint64_t id = hit->id;
+	bool forsaken, hangs;
 
 	faults_lock(f);
-	hangs = !f->hurry && !rq_given_up(rq);
+	r = faults_find(f, id);
+	forsaken = f->hurry || rq_given_up(rq);
+	hangs = !forsaken && (r != NULL || id == 0);
+	if (r != NULL)
+		r->done++;
 	if (hangs)
 		TAILQ_INSERT_TAIL(&f->hung, hit, link);
 	faults_unlock(f);
-	if (!hangs)
+	if (forsaken)
 		rq->error = -ESHUTDOWN;
+	tell(f, id);
 	return hangs;
 }
 

@@ -54,7 +54,8 @@ struct fault_rule {
 	uint64_t keep;   /* sectors that are written */
 
 	uint64_t seen; /* requests that it is about, */
-	uint64_t hits; /* and those that it made fail */
+	uint64_t hits; /* those it hit, */
+	uint64_t done; /* and of them those that hang, if they are to */
 	struct rng rng;
 };
 
@@ -141,6 +142,8 @@ faults_unlock(struct faults *f)
 	pthread_mutex_unlock(&f->lock);
 }
 
+/* Under the lock: the rule of that id, or NULL. */
+struct fault_rule *faults_find(struct faults *f, uint64_t id);
 /*
  * What hangs by a rule ends, or by any, 0; with `error`, or 0: as was decided.
  * Without the lock.

@@ -69,33 +69,29 @@ enum {
 	TAKES_AT = 1 << 2,
 	TAKES_BIT = 1 << 3,
 	TAKES_SHIFT = 1 << 4,
-	TAKES_KEEP = 1 << 5,
-	TAKES_ALWAYS = 1 << 6, /* of a key: any action */
+	TAKES_KEEP = 1 << 5
 };
+
+#define ANY     (OP(READ) | CHANGES)
+#define FLUSHES (ANY | OP(FLUSH))
 
 static const struct action {
 	const char *name;
 	unsigned takes;
-	uint32_t ops;         /* it can be about */
-	uint32_t default_ops; /* when nothing is said */
-	const char *help;
+	uint32_t ops;         /* that it can be about, */
+	uint32_t default_ops; /* and is when nothing is said */
 } actions[] = {
-	[FAULT_ERROR] = { "error", TAKES_STATUS | TAKES_DELAY,
-	    OP(READ) | CHANGES | OP(FLUSH), OP(READ) | CHANGES, "" },
-	[FAULT_DELAY] = { "delay", TAKES_STATUS | TAKES_DELAY,
-	    OP(READ) | CHANGES | OP(FLUSH), OP(READ) | CHANGES, "" },
-	[FAULT_HANG] = { "hang", TAKES_STATUS, OP(READ) | CHANGES | OP(FLUSH),
-	    OP(READ) | CHANGES, "" },
-	[FAULT_DROP] = { "drop", TAKES_AT | TAKES_DELAY, OP(READ) | CHANGES,
-	    OP(READ) | CHANGES, "" },
+	[FAULT_ERROR] = { "error", TAKES_STATUS | TAKES_DELAY, FLUSHES, ANY },
+	[FAULT_DELAY] = { "delay", TAKES_STATUS | TAKES_DELAY, FLUSHES, ANY },
+	[FAULT_HANG] = { "hang", TAKES_STATUS, FLUSHES, ANY },
+	[FAULT_DROP] = { "drop", TAKES_AT | TAKES_DELAY, ANY, ANY },
 	[FAULT_CORRUPT] = { "corrupt", TAKES_BIT | TAKES_DELAY,
-	    OP(READ) | OP(WRITE), OP(READ) | OP(WRITE), "" },
-	[FAULT_LOST] = { "lost", TAKES_DELAY, CHANGES | OP(FLUSH), CHANGES,
-	    "" },
-	[FAULT_MISDIRECTED] = { "misdirected", TAKES_SHIFT | TAKES_DELAY,
-	    OP(READ) | CHANGES, OP(WRITE), "" },
+	    OP(READ) | OP(WRITE), OP(READ) | OP(WRITE) },
+	[FAULT_LOST] = { "lost", TAKES_DELAY, CHANGES | OP(FLUSH), CHANGES },
+	[FAULT_MISDIRECTED] = { "misdirected", TAKES_SHIFT | TAKES_DELAY, ANY,
+	    OP(WRITE) },
 	[FAULT_TORN] = { "torn", TAKES_STATUS | TAKES_KEEP | TAKES_DELAY,
-	    CHANGES, OP(WRITE), "" },
+	    CHANGES, OP(WRITE) },
 	{},
 };
 
@@ -588,5 +584,6 @@ fault_rule_begin(struct fault_rule *r, uint64_t seed)
 {
 	r->seen = 0;
 	r->hits = 0;
+	r->done = 0;
 	r->rng = rng_stream(seed, r->id);
 }

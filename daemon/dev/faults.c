@@ -193,8 +193,8 @@ faults_let_go_given_up(struct faults *f)
 	end_hung(&list, -ESHUTDOWN);
 }
 
-static struct fault_rule *
-find(struct faults *f, uint64_t id)
+struct fault_rule *
+faults_find(struct faults *f, uint64_t id)
 {
 	struct fault_rule *r;
 
@@ -225,7 +225,7 @@ parse_id(struct faults *f, const char *what, const char *text, uint64_t *id,
 		    "faults: \"%.60s\": allowed: %.*s,id=N", what,
 		    (int)strcspn(what, ","), what);
 	faults_lock(f);
-	known = find(f, *id) != NULL;
+	known = faults_find(f, *id) != NULL;
 	faults_unlock(f);
 	if (!known)
 		return refuse(err, errlen, -ENOENT,
@@ -244,7 +244,7 @@ set_remove(struct faults *f, const char *what, const char *rest, char *err,
 	if (ret != 0)
 		return ret;
 	faults_lock(f);
-	r = find(f, id);
+	r = faults_find(f, id);
 	TAILQ_REMOVE(&f->rules, r, link);
 	f->nr_rules--;
 	faults_unlock(f);
@@ -398,10 +398,10 @@ bool
 faults_hits(const struct faults *faults, uint64_t id, uint64_t *hits)
 {
 	struct faults *f = faults_lock(faults);
-	const struct fault_rule *r = find(f, id);
+	const struct fault_rule *r = faults_find(f, id);
 
 	if (r != NULL)
-		*hits = r->hits;
+		*hits = r->done;
 	faults_unlock(f);
 	return r != NULL;
 }

@@ -403,6 +403,38 @@ hangs_until_it_is_released(void **state)
 		hang_and_release(settings[i]);
 }
 
+/* Between the verdict and the deed: mbps holds it back. */
+static void
+counts_what_hangs_when_it_does(void **state)
+{
+	uint64_t hits = 9;
+	char *data = calloc(1, 64 * KIB);
+	struct io *io;
+
+	(void)state;
+	open_disk("size=64 memory_backed=1 mbps=1");
+	rule("op=WRITE,action=hang");
+	io = submit(REQ_OP_WRITE, 0, 128, data);
+	cpu_run(cpu, now);
+	assert_int_equal(info(0).hits, 1);
+	assert_true(faults_hits(disk->conf.faults, 1, &hits));
+	assert_int_equal(hits, 0); /* to release it would miss it */
+	run();
+	assert_false(io->ended);
+	assert_true(faults_hits(disk->conf.faults, 1, &hits));
+	assert_int_equal(hits, 1);
+	live("faults", "release");
+	assert_int_equal(io_end(io), 0);
+	io = submit(REQ_OP_WRITE, 0, 128, data);
+	cpu_run(cpu, now);
+	live("faults", "removeall"); /* nobody could release it */
+	assert_false(io->ended);
+	assert_false(faults_hits(disk->conf.faults, 1, &hits));
+	assert_int_equal(io_end(io), 0);
+	close_disk();
+	free(data);
+}
+
 static void
 ends_what_hangs_when_it_is_given_up(void **state)
 {
@@ -790,6 +822,7 @@ main(void)
 		cmocka_unit_test(a_flush_only_when_it_is_named),
 		cmocka_unit_test(delays_whatever_irqmode_is),
 		cmocka_unit_test(hangs_until_it_is_released),
+		cmocka_unit_test(counts_what_hangs_when_it_does),
 		cmocka_unit_test(ends_what_hangs_when_it_is_given_up),
 		cmocka_unit_test(corrupts_what_is_read_and_not_the_store),
 		cmocka_unit_test(
