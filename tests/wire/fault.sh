@@ -94,6 +94,9 @@ assert h.pread(4096, 0) == bytes(4096)
 ctl fault conf
 expect 0 "*HITS*RULE*op=WRITE,action=lost*op=READ,start=8,nr_sectors=8,status=MEDIUM" ""
 
+grep -q "conf: faults: seed=[1-9][0-9]* repeats this run" "$log" ||
+	fail "the log does not tell the seed"
+
 # errors as libnbd sees them, by op
 rule nullb0 op=WRITE,status=NOSPC
 client nullb0 '
