@@ -30,12 +30,10 @@ enum param_type {
 	PARAM_TEXT,
 };
 
+/* An attribute has this name, or this alias. */
 struct param {
 	const char *name;
 	enum param_type type;
-	/* NULL: an attribute has this name, or this alias.  Else nullbd has
-	 * none yet, and this is the value that asks for nothing. */
-	const char *missing;
 };
 
 static const struct param params[] = {
@@ -56,15 +54,15 @@ static const struct param params[] = {
 	{ .name = "rotational", .type = PARAM_BOOL },
 	{ .name = "blocking", .type = PARAM_BOOL },
 	{ .name = "cache_size", .type = PARAM_ULONG },
-	{ .name = "home_node", .type = PARAM_INT, .missing = "-1" },
+	{ .name = "home_node", .type = PARAM_INT },
 	{ .name = "init_hctx", .type = PARAM_TEXT },
 	{ .name = "mbps", .type = PARAM_UINT },
-	{ .name = "poll_queues", .type = PARAM_INT, .missing = "1" },
+	{ .name = "poll_queues", .type = PARAM_INT },
 	{ .name = "requeue", .type = PARAM_TEXT },
-	{ .name = "shared_tag_bitmap", .type = PARAM_BOOL, .missing = "N" },
-	{ .name = "shared_tags", .type = PARAM_BOOL, .missing = "N" },
+	{ .name = "shared_tag_bitmap", .type = PARAM_BOOL },
+	{ .name = "shared_tags", .type = PARAM_BOOL },
 	{ .name = "timeout", .type = PARAM_TEXT },
-	{ .name = "use_per_node_hctx", .type = PARAM_BOOL, .missing = "N" },
+	{ .name = "use_per_node_hctx", .type = PARAM_BOOL },
 	{ .name = "zone_append_max_sectors", .type = PARAM_INT },
 	{ .name = "zone_capacity", .type = PARAM_ULONG },
 	{ .name = "zone_full", .type = PARAM_BOOL },
@@ -149,6 +147,20 @@ param_parse(enum param_type type, const char *text, int64_t *out)
 	return number_parse(type, text, out);
 }
 
+/* An int in the module, and unsigned in configfs; there is one node, 0. */
+static int64_t
+home_node(struct reader *r, int64_t v)
+{
+	if (v > 0) {
+		fprintf(r->source.errors,
+		    "%s:%u: note: home_node: %lld: there is no such node; -1 "
+		    "taken\n",
+		    r->source.path, r->source.line, (long long)v);
+		v = -1;
+	}
+	return (uint32_t)v;
+}
+
 static void
 take_value(struct reader *r, const struct param *p, int64_t v)
 {
@@ -156,6 +168,8 @@ take_value(struct reader *r, const struct param *p, int64_t v)
 
 	if (strcmp(p->name, "no_sched") == 0)
 		v = v != 0; /* an int in the module, a bool in configfs */
+	if (strcmp(p->name, "home_node") == 0)
+		v = home_node(r, v);
 	if (strcmp(p->name, "bs") == 0 && v > PAGE_SIZE) {
 		fprintf(r->source.errors,
 		    "%s:%u: note: bs: %lld: more than a page; %u taken\n",
@@ -175,22 +189,6 @@ take_text(struct reader *r, const struct param *p, const char *text)
 
 	if (device_set(r->template, p->name, text, err, sizeof(err)) != 0)
 		source_complain(&r->source, err);
-}
-
-/* A parameter that has no attribute here: fine if it asks for what is. */
-static void
-refuse_missing(struct reader *r, const struct param *p, int64_t v)
-{
-	char err[CTL_MAX_ERROR];
-	int64_t def = 0;
-
-	if (param_parse(p->type, p->missing, &def) == 0 && v == def)
-		return;
-	snprintf(err, sizeof(err),
-	    "%s: a parameter of null_blk that nullbd does not have yet; "
-	    "allowed: its default, %s",
-	    p->name, p->missing);
-	source_complain(&r->source, err);
 }
 
 static void
@@ -221,8 +219,6 @@ set_param(struct reader *r, const char *name, const char *value)
 	}
 	if (strcmp(p->name, "nr_devices") == 0)
 		r->nr_devices = (uint64_t)v;
-	else if (p->missing != NULL)
-		refuse_missing(r, p, v);
 	else if (p->type == PARAM_TEXT)
 		take_text(r, p, value);
 	else

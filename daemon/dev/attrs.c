@@ -347,7 +347,8 @@ const struct attr disk_attrs[] = {
 	{ NULL_BLK(index), .def = "0",
 	    .help = "number of the disk, given in order; writes are ignored" },
 	{ NULL_BLK(power), .def = "1",
-	    .help = "on: the disk exists and is served" },
+	    .help = "on: the disk exists and is served; nullbctl power changes "
+		    "it" },
 
 	{ QUEUE(scheduler), .def = "none", ATTR_ROWS(elevators), .live = true,
 	    .check = scheduler_check, .help = "I/O scheduler" },

@@ -31,10 +31,8 @@ wrong=0
 
 # what nullbd does not have, in configfs and in queue/, and why
 declare -A lacks=(
-	[cache_size]="not yet" [poll_queues]="not yet"
-	[shared_tags]="not yet" [shared_tag_bitmap]="not yet"
-	[home_node]="a process has no node" [use_per_node_hctx]="a process has no node"
-	[queue/io_poll]="not yet" [queue/io_poll_delay]="not yet"
+	[queue/io_poll]="nothing is polled over NBD"
+	[queue/io_poll_delay]="nothing is polled over NBD"
 	[queue/add_random]="of the host" [queue/dax]="of the host"
 	[queue/read_ahead_kb]="of the host's page cache"
 	[queue/stable_writes]="of the host's page cache"

@@ -146,7 +146,7 @@ clamps_bs_to_a_page_and_says_so(void **state)
 }
 
 static void
-names_the_parameters_it_does_not_have_unless_they_ask_for_nothing(void **state)
+takes_every_parameter_that_there_is(void **state)
 {
 	struct config c;
 	char *said;
@@ -165,16 +165,6 @@ names_the_parameters_it_does_not_have_unless_they_ask_for_nothing(void **state)
 	config_fini(&c);
 	free(read_text(&c, "options null_blk timeout=1,50,0,-1 requeue=\n", 0));
 	config_fini(&c);
-	said = read_text(
-	    &c, "options null_blk home_node=1 shared_tags=1\n", -EINVAL);
-	assert_string_equal(said,
-	    "F:1: home_node: a parameter of null_blk that nullbd does not have "
-	    "yet; allowed: its default, -1\n"
-	    "F:1: shared_tags: a parameter of null_blk that nullbd does not "
-	    "have "
-	    "yet; allowed: its default, N\n");
-	free(said);
-	config_fini(&c);
 	said = read_text(&c,
 	    "options null_blk gb=1 zoned zone_size=4 zone_capacity=3 "
 	    "zone_nr_conv=2 zone_max_open=3 zone_max_active=4 zone_full=1 "
@@ -183,6 +173,30 @@ names_the_parameters_it_does_not_have_unless_they_ask_for_nothing(void **state)
 	assert_string_equal(said, "");
 	assert_true(STAILQ_FIRST(&c.devices)->conf.zoned);
 	assert_int_equal(STAILQ_FIRST(&c.devices)->conf.zone_capacity, 3 << 20);
+	free(said);
+	config_fini(&c);
+}
+
+static void
+takes_a_node_only_if_it_is_there(void **state)
+{
+	struct config c;
+	char *said;
+
+	(void)state; /* 1.2: else it is an error message, and -1 */
+	said = read_text(&c, "options null_blk home_node=-1\n", 0);
+	assert_string_equal(said, "");
+	assert_int_equal(STAILQ_FIRST(&c.devices)->conf.home_node, UINT32_MAX);
+	free(said);
+	config_fini(&c);
+	said = read_text(&c, "options null_blk home_node=0\n", 0);
+	assert_int_equal(STAILQ_FIRST(&c.devices)->conf.home_node, 0);
+	free(said);
+	config_fini(&c);
+	said = read_text(&c, "options null_blk home_node=3\n", 0);
+	assert_string_equal(
+	    said, "F:1: note: home_node: 3: there is no such node; -1 taken\n");
+	assert_int_equal(STAILQ_FIRST(&c.devices)->conf.home_node, UINT32_MAX);
 	free(said);
 	config_fini(&c);
 }
@@ -268,8 +282,8 @@ main(void)
 		    makes_one_device_without_options_and_none_when_told),
 		cmocka_unit_test(refuses_what_the_module_refuses),
 		cmocka_unit_test(clamps_bs_to_a_page_and_says_so),
-		cmocka_unit_test(
-		    names_the_parameters_it_does_not_have_unless_they_ask_for_nothing),
+		cmocka_unit_test(takes_every_parameter_that_there_is),
+		cmocka_unit_test(takes_a_node_only_if_it_is_there),
 		cmocka_unit_test(refuses_names_that_are_taken_and_too_many),
 		cmocka_unit_test(makes_no_devices_of_a_file_it_cannot_read),
 		cmocka_unit_test(gives_up_on_a_line_without_end),
