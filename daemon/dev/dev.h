@@ -118,8 +118,8 @@ void store_free(struct store *s, struct cpu *cpu);
 /*
  * Nobody uses it.  What lies beyond a size that is smaller stays, and is there
  * again when it grows; of blocks that are larger, those with any data are full.
- * 0; or -ENOSPC: no memory for a higher tree, and nothing has changed that can
- * be seen.  Any thread.
+ * No limit counts.  0; or -ENOMEM, and nothing has changed that can be seen.
+ * Any thread.
  */
 int store_resize(struct store *s, uint64_t size, uint32_t blocksize);
 /* The same limit as store_new()'s.  Nobody writes. */

@@ -507,21 +507,25 @@ set_at_once(struct disk *d, const struct attr *a, const char *name,
 
 /* nullb_update_nr_hw_queues(): while on, they are refused, and not clamped. */
 static int
-check_queues(
-    const struct disk_conf *set, unsigned nr_cpus, char *err, size_t errlen)
+check_queues(const struct attr *a, const struct disk_conf *set,
+    unsigned nr_cpus, char *err, size_t errlen)
 {
 	unsigned most = min(nr_cpus, BLK_MAX_HW_QUEUES);
+	uint32_t submit = set->submit_queues, poll = set->poll_queues;
 
-	if (set->submit_queues == 0 || set->submit_queues > most)
+	if (set->use_per_node_hctx)
+		most = 1;
+	if (strcmp(a->name, "submit_queues") == 0 &&
+	    (submit == 0 || submit > most))
 		return refuse(err, errlen, -EINVAL,
 		    "submit_queues: %" PRIu32
-		    ": allowed while it is on: 1 to %u, the workers",
-		    set->submit_queues, most);
-	if (set->poll_queues > MAX_POLL_QUEUES)
+		    ": allowed while it is on: 1 to %u, the %s",
+		    submit, most, set->use_per_node_hctx ? "nodes" : "workers");
+	if (strcmp(a->name, "poll_queues") == 0 && poll > MAX_POLL_QUEUES)
 		return refuse(err, errlen, -EINVAL,
 		    "poll_queues: %" PRIu32
 		    ": allowed while it is on: at most %u",
-		    set->poll_queues, MAX_POLL_QUEUES);
+		    poll, MAX_POLL_QUEUES);
 	return 0;
 }
 
@@ -550,7 +554,8 @@ disk_set(struct disk *d, const char *name, const char *value, uint64_t now,
 	c->set = d->set;
 	ret = attr_set(disk_attrs, &c->set, name, value, true, err, errlen);
 	if (ret == 0)
-		ret = check_queues(&c->set, d->machine->nr_cpus, err, errlen);
+		ret =
+		    check_queues(a, &c->set, d->machine->nr_cpus, err, errlen);
 	/* elevator_switch(): a scheduler begins with the requests it likes */
 	if (ret == 0 && c->set.scheduler != d->set.scheduler)
 		c->set.nr_requests = 0;

@@ -1237,9 +1237,11 @@ store_resize(struct store *s, uint64_t size, uint32_t blocksize)
 
 	for (; pages != 0; pages >>= NODE_SHIFT) {
 		if (s->root != NULL) {
-			node = take_page(s, NULL, PAGE_ZEROED, NULL);
+			/* few, and no fault of who asks for a larger size */
+			node =
+			    take_page(s, NULL, PAGE_ZEROED | PAGE_EXEMPT, NULL);
 			if (node == NULL)
-				return -ENOSPC;
+				return -ENOMEM;
 			atomic_init(node_link(node, 0, 0), s->root);
 			atomic_init(page_meta(node), 1);
 			s->root = node;

@@ -363,6 +363,22 @@ has_other_hardware_queues_while_it_is_on(void **state)
 }
 
 static void
+changes_though_queues_were_clamped(void **state)
+{
+	(void)state; /* at power-on: what is set stays as it was */
+	open_disk("size=1 submit_queues=9 poll_queues=9");
+	assert_int_equal(settle("nomerges", "1"), 0);
+	assert_int_equal(disk->conf.submit_queues, NR_CPUS);
+	off();
+	close_disk();
+	open_disk("size=1 use_per_node_hctx=1");
+	assert_int_equal(settle("submit_queues", "2"), -EINVAL);
+	assert_int_equal(settle("submit_queues", "1"), 0);
+	off();
+	close_disk();
+}
+
+static void
 takes_poll_queues_as_null_blk_does(void **state)
 {
 	(void)state; /* 1.2: at most the module parameter's, which is 1 */
@@ -454,6 +470,7 @@ main(void)
 		cmocka_unit_test(lets_go_what_mbps_holds_back),
 		cmocka_unit_test(waits_for_a_change_that_was_begun),
 		cmocka_unit_test(has_other_hardware_queues_while_it_is_on),
+		cmocka_unit_test(changes_though_queues_were_clamped),
 		cmocka_unit_test(takes_poll_queues_as_null_blk_does),
 		cmocka_unit_test(
 		    has_a_hardware_queue_for_the_one_node_there_is),

@@ -1620,17 +1620,16 @@ grows_while_it_holds_nothing(void **state)
 }
 
 static void
-cannot_grow_without_memory_and_is_as_it_was(void **state)
+grows_at_its_limit(void **state)
 {
 	struct bench b = bench_new(4096, 512, 4096);
 
 	(void)state;
 	store_write(b.s, b.cpu, 0, "data", 4);
-	assert_int_equal(store_resize(b.s, 1 << 30, 512), -ENOSPC);
-	assert_bytes(&b, 0, "data", 4);
-	store_limit(b.s, 0);
 	assert_int_equal(store_resize(b.s, 1 << 30, 512), 0);
 	assert_bytes(&b, 0, "data", 4);
+	assert_int_equal(store_write(b.s, b.cpu, 0, "more", 4), 0);
+	assert_int_equal(store_write(b.s, b.cpu, 4096, "x", 1), -ENOSPC);
 	bench_free(&b);
 }
 
@@ -1741,7 +1740,7 @@ main(void)
 		cmocka_unit_test(branches_come_and_go_under_many_cpus),
 		cmocka_unit_test(is_of_another_size_and_keeps_what_fits),
 		cmocka_unit_test(grows_while_it_holds_nothing),
-		cmocka_unit_test(cannot_grow_without_memory_and_is_as_it_was),
+		cmocka_unit_test(grows_at_its_limit),
 		cmocka_unit_test(larger_blocks_are_full_with_any_data_in_them),
 		cmocka_unit_test(changes_its_limit),
 		cmocka_unit_test(is_freed_by_who_is_no_cpu),
