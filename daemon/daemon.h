@@ -405,11 +405,13 @@ int tracer_drain(struct tracer *t);
  */
 int tracer_end(struct tracer *t);
 void tracer_free(struct tracer *t); /* NULL is fine */
+/* Is it traced? */
+bool tracer_has(const struct daemon *d, const struct disk *disk);
 /*
- * A disk goes off: end those of it.  False: one still has events for a client
- * (which is hung up on, with `hang_up`); call again.
+ * A disk goes off: end that of it.  If it still has one, there are events for a
+ * client (which is hung up on, with `hang_up`): call again.
  */
-bool tracer_end_disk(struct daemon *d, const struct disk *disk, bool hang_up);
+void tracer_end_disk(struct daemon *d, const struct disk *disk, bool hang_up);
 /* End and free those to files. */
 void tracer_end_files(struct daemon *d);
 

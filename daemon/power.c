@@ -90,7 +90,8 @@ is_used(struct departure *dep, uint64_t now)
 		export_forget(dep->daemon, &dep->exports);
 	}
 	hang_up = now - dep->unused_ns >= ns(TRACE_END_MS / 1000.);
-	return !tracer_end_disk(dep->daemon, dep->disk, hang_up);
+	tracer_end_disk(dep->daemon, dep->disk, hang_up);
+	return tracer_has(dep->daemon, dep->disk);
 }
 
 /* ---- its data */
@@ -150,23 +151,22 @@ step(struct departure *dep, uint64_t now)
 }
 
 static void
-departure_free(struct departure *dep)
+departure_free(struct daemon *d, struct departure *dep)
 {
-	TAILQ_REMOVE(&dep->daemon->departures, dep, link);
+	TAILQ_REMOVE(&d->departures, dep, link);
 	if (dep->store != NULL)
 		pthread_join(dep->thread, NULL);
-	export_forget(dep->daemon, &dep->exports);
+	export_forget(d, &dep->exports);
 	free(dep);
 }
 
 static void
-arrive(struct departure *dep)
+arrive(struct daemon *d, struct departure *dep)
 {
-	struct daemon *d = dep->daemon;
 	struct disk *disk = dep->disk;
 	bool remove = dep->remove;
 
-	departure_free(dep);
+	departure_free(d, dep);
 	waiter_departed(d, disk); /* what they ask next is for a later turn */
 	if (remove) {
 		log_info("%s: removed", disk->name);
@@ -185,7 +185,7 @@ on_tick(struct ev_loop *ev, ev_timer *w, int revents)
 	for (dep = TAILQ_FIRST(&d->departures); dep != NULL; dep = next) {
 		next = TAILQ_NEXT(dep, link);
 		if (step(dep, clock_ns()))
-			arrive(dep);
+			arrive(d, dep);
 	}
 	if (TAILQ_EMPTY(&d->departures))
 		ev_timer_stop(ev, w);
@@ -258,5 +258,5 @@ power_fini(struct daemon *d)
 	struct departure *dep;
 
 	while ((dep = TAILQ_FIRST(&d->departures)) != NULL)
-		departure_free(dep);
+		departure_free(d, dep);
 }

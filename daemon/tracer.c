@@ -97,8 +97,8 @@ tracer_free(struct tracer *t)
 	free(t);
 }
 
-static bool
-is_traced(const struct daemon *d, const struct disk *disk)
+bool
+tracer_has(const struct daemon *d, const struct disk *disk)
 {
 	const struct tracer *t;
 
@@ -117,7 +117,7 @@ begin(struct daemon *d, struct disk *disk, struct tracer **out)
 	int err;
 
 	/* one that has been stopped may still have events to hand on */
-	if (is_traced(d, disk))
+	if (tracer_has(d, disk))
 		return -EBUSY;
 	t = tracer_new(d, disk);
 	if (t == NULL)
@@ -355,7 +355,7 @@ tracer_end_files(struct daemon *d)
 	}
 }
 
-bool
+void
 tracer_end_disk(struct daemon *d, const struct disk *disk, bool hang_up)
 {
 	struct tracer *t, *next;
@@ -375,5 +375,4 @@ tracer_end_disk(struct daemon *d, const struct disk *disk, bool hang_up)
 		else
 			tracer_free(t);
 	}
-	return !is_traced(d, disk);
 }

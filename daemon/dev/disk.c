@@ -553,9 +553,11 @@ disk_set(struct disk *d, const char *name, const char *value, uint64_t now,
 		return refuse(err, errlen, -ENOMEM, "%s: no memory", name);
 	c->set = d->set;
 	ret = attr_set(disk_attrs, &c->set, name, value, true, err, errlen);
-	if (ret == 0)
+	if (ret == 0) {
+		assert(a != NULL); /* it was set */
 		ret =
 		    check_queues(a, &c->set, d->machine->nr_cpus, err, errlen);
+	}
 	/* elevator_switch(): a scheduler begins with the requests it likes */
 	if (ret == 0 && c->set.scheduler != d->set.scheduler)
 		c->set.nr_requests = 0;
