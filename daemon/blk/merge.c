@@ -12,10 +12,7 @@ rq_mergeable(const struct request *rq)
 {
 	if (rq->op == REQ_OP_FLUSH || rq->op == REQ_OP_WRITE_ZEROES)
 		return false;
-	/* two halves are not a zone */
-	if (rq->op == REQ_OP_DISCARD && rq->hctx->queue->limits.zoned)
-		return false;
-	if (rq->flags & (REQ_NOMERGE | REQ_PREFLUSH | REQ_FUA | REQ_APPEND))
+	if (rq->flags & (REQ_NOMERGE | REQ_PREFLUSH | REQ_FUA))
 		return false;
 	return (rq->rq_flags & (RQF_STARTED | RQF_FLUSH_SEQ)) == 0;
 }
@@ -23,8 +20,7 @@ rq_mergeable(const struct request *rq)
 static bool
 bio_mergeable(const struct bio *bio)
 {
-	return (bio->flags &
-		   (REQ_NOMERGE | REQ_PREFLUSH | REQ_FUA | REQ_APPEND)) == 0;
+	return (bio->flags & (REQ_NOMERGE | REQ_PREFLUSH | REQ_FUA)) == 0;
 }
 
 bool

@@ -319,7 +319,7 @@ merge(struct ctx *ctx, struct plug *plug, struct bio *bio, uint64_t now)
 {
 	if (ctx->queue->conf.nomerges == 2 || ctx->queue->conf.bio_based)
 		return false;
-	if (bio->flags & (REQ_NOMERGE | REQ_PREFLUSH | REQ_FUA | REQ_APPEND))
+	if (bio->flags & (REQ_NOMERGE | REQ_PREFLUSH | REQ_FUA))
 		return false;
 	if (plug != NULL && plug_merge(plug, bio, ctx, now))
 		return true;
@@ -409,6 +409,8 @@ ends_at_once(struct queue *q, struct bio *bio, struct cpu *cpu, uint64_t now)
 			return false;
 		break;
 	case REQ_OP_DISCARD:
+		if (q->limits.zoned) /* two halves are not a zone */
+			bio->flags |= REQ_NOMERGE;
 		if (q->limits.max_discard_sectors > 0)
 			return false;
 		error = -EOPNOTSUPP;
@@ -419,8 +421,10 @@ ends_at_once(struct queue *q, struct bio *bio, struct cpu *cpu, uint64_t now)
 		error = -EOPNOTSUPP;
 		break;
 	case REQ_OP_WRITE:
-		if ((bio->flags & REQ_APPEND) != 0)
-			error = check_append(q, bio);
+		if ((bio->flags & REQ_APPEND) == 0)
+			return false;
+		bio->flags |= REQ_NOMERGE;
+		error = check_append(q, bio);
 		if (error == 0)
 			return false;
 		break;
@@ -515,13 +519,10 @@ keeps_order(const struct queue *q, const struct bio *bio)
  * 4.16 on, for all schedulers from 6.10 on.)
  */
 static bool
-comes_too_early(
-    const struct queue *q, const struct bio *bio, const struct bio *piece)
+comes_too_early(const struct bio *bio, const struct bio *piece)
 {
 	const struct bio *before;
 
-	if (!keeps_order(q, bio))
-		return false;
 	STAILQ_FOREACH(before, &bio->pieces, link_piece)
 		if (before != piece &&
 		    !atomic_load_explicit(&before->moved, memory_order_acquire))
@@ -536,6 +537,7 @@ queue_submit(struct queue *q, struct cpu *cpu, struct plug *plug,
 	struct ctx *ctx = q->ctx[cpu->id];
 	struct bio *piece = bio->waits;
 	bool waited = piece != NULL, fresh = !waited, last;
+	bool ordered = keeps_order(q, bio);
 
 	if (fresh && queue_freezing(q)) {
 		if (plug != NULL)
@@ -544,7 +546,7 @@ queue_submit(struct queue *q, struct cpu *cpu, struct plug *plug,
 	}
 	if (fresh && begins(q, ctx, bio, cpu, now))
 		return 0;
-	if (q->conf.plug_mode == PLUG_EACH || keeps_order(q, bio))
+	if (q->conf.plug_mode == PLUG_EACH || ordered)
 		plug = NULL;
 	bio->waits = NULL;
 	do {
@@ -556,7 +558,7 @@ queue_submit(struct queue *q, struct cpu *cpu, struct plug *plug,
 			}
 		}
 		last = piece == bio;
-		if (comes_too_early(q, bio, piece) ||
+		if ((ordered && comes_too_early(bio, piece)) ||
 		    (!(fresh && merge(ctx, plug, piece, now)) &&
 			submit_piece(ctx, plug, piece, cpu, now) != 0)) {
 			bio->waits = piece;

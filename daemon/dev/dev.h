@@ -673,6 +673,7 @@ enum verdict {
 
 struct stage {
 	const char *name;
+	bool zoned; /* only of disks that have zones */
 	enum verdict (*run)(
 	    struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
 	/*

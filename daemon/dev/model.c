@@ -125,6 +125,28 @@ least(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
+/* pin_bvecs() with zones: up to the write pointer. */
+static bool
+pin_zoned(
+    struct pins *pins, struct disk *d, const struct bio *bio, struct cpu *cpu)
+{
+	uint64_t pos = bio->pos, left = bytes_stored(d, bio), n, done;
+	struct bvec_iter it = {};
+	struct bvec bv;
+
+	for (; bio_next_bvec(bio, &it, &bv); pos += bv.len, left -= n) {
+		n = least(left, bv.len);
+		done = 0;
+		if (n > 0)
+			pins->nr += store_pin(d->store, cpu, pos, n,
+			    pins->iov + pins->nr, pins->max - pins->nr, &done);
+		if (done < n)
+			return false;
+		add_ones(pins, bv.len - n);
+	}
+	return true;
+}
+
 /*
  * Point at the store's own memory.  Pieces are made per bvec and never joined
  * across two: so the iovecs of the reply are what multipage bvecs, or single
@@ -135,22 +157,18 @@ pin_bvecs(
     struct pins *pins, struct disk *d, const struct bio *bio, struct cpu *cpu)
 {
 	struct bvec_iter it = {};
-	uint64_t pos = bio->pos, left = bytes_stored(d, bio), n, done;
+	uint64_t pos = bio->pos, done;
 	struct bvec bv;
 
-	for (; bio_next_bvec(bio, &it, &bv); pos += bv.len, left -= n) {
-		n = least(left, bv.len);
+	for (; bio_next_bvec(bio, &it, &bv); pos += bv.len) {
 		if (d->store == NULL) {
-			add_zeros(pins, n);
+			add_zeros(pins, bv.len);
 			continue;
 		}
-		done = 0;
-		if (n > 0)
-			pins->nr += store_pin(d->store, cpu, pos, n,
-			    pins->iov + pins->nr, pins->max - pins->nr, &done);
-		if (done < n)
+		pins->nr += store_pin(d->store, cpu, pos, bv.len,
+		    pins->iov + pins->nr, pins->max - pins->nr, &done);
+		if (done < bv.len)
 			return false;
-		add_ones(pins, bv.len - n);
 	}
 	return true;
 }
@@ -208,10 +226,13 @@ static int
 read_pinned(struct disk *d, struct bio *bio, struct cpu *cpu)
 {
 	struct pins *pins = pins_new(d, bio);
+	bool zoned = d->zones != NULL && d->store != NULL, pinned;
 
 	if (pins == NULL)
 		return -ENOMEM;
-	if (!pin_bvecs(pins, d, bio, cpu) && !copy_bvecs(pins, d, bio, cpu)) {
+	pinned =
+	    zoned ? pin_zoned(pins, d, bio, cpu) : pin_bvecs(pins, d, bio, cpu);
+	if (!pinned && !copy_bvecs(pins, d, bio, cpu)) {
 		pins_free(pins, cpu);
 		return -ENOMEM;
 	}
@@ -221,24 +242,42 @@ read_pinned(struct disk *d, struct bio *bio, struct cpu *cpu)
 	return 0;
 }
 
+/* The same of a read that has memory of its own: not in the way of others. */
+static __attribute__((noinline)) void
+fill_ones(const struct disk *d, struct bio *bio)
+{
+	uint64_t left = bytes_stored(d, bio), n;
+	struct bvec_iter it = {};
+	struct bvec bv;
+
+	if (left == bio->bytes)
+		return;
+	for (; bio_next_bvec(bio, &it, &bv); left -= n) {
+		n = least(left, bv.len);
+		memset(bv.base + n, 0xff, bv.len - n);
+	}
+	bio->hole = false;
+}
+
 static void
 read_copied(struct disk *d, struct bio *bio, struct cpu *cpu)
 {
 	struct bvec_iter it = {};
-	uint64_t pos = bio->pos, left = bytes_stored(d, bio), n;
-	bool hole = d->store != NULL && left == bio->bytes;
+	uint64_t pos = bio->pos;
+	bool hole = d->store != NULL;
 	struct bvec bv;
 
-	for (; bio_next_bvec(bio, &it, &bv); pos += bv.len, left -= n) {
+	while (bio_next_bvec(bio, &it, &bv)) {
 		assert(bv.base != NULL);
-		n = least(left, bv.len);
 		if (d->store == NULL)
-			memset(bv.base, 0, n);
-		else if (n > 0 && store_read(d->store, cpu, pos, bv.base, n))
+			memset(bv.base, 0, bv.len);
+		else if (store_read(d->store, cpu, pos, bv.base, bv.len))
 			hole = false;
-		memset(bv.base + n, 0xff, bv.len - n);
+		pos += bv.len;
 	}
 	bio->hole = hole;
+	if (d->zones != NULL)
+		fill_ones(d, bio);
 }
 
 /* A bio's bvecs all have memory, or none has. */
@@ -323,7 +362,7 @@ store_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)
 const struct stage stages[] = {
 	{ .name = "fault", .run = fault_stage },
 	{ .name = "throttle", .run = throttle_stage },
-	{ .name = "zone", .run = zone_stage, .done = zone_done },
+	{ .name = "zone", .zoned = true, .run = zone_stage, .done = zone_done },
 	{ .name = "badblocks", .run = badblocks_stage },
 	{ .name = "cache", .run = cache_stage },
 	{ .name = "store", .run = store_stage },
@@ -338,28 +377,40 @@ static enum verdict walk_cut(const struct stage *s, struct disk *d,
 static enum verdict walk_altered(const struct stage *s, struct disk *d,
     struct request *rq, struct cpu *cpu, uint64_t now, uint64_t *moved);
 
+/* Those from `first` up to `end` have let it pass: they hear what came of it.
+ */
+static void
+tell_stages(const struct stage *first, const struct stage *end, struct disk *d,
+    struct request *rq, uint64_t moved)
+{
+	while (end-- > first)
+		if (end->done != NULL)
+			end->done(d, rq, moved);
+}
+
 /* From stage `first` on.  *moved: bytes whose data has moved. */
 static enum verdict
 walk_stages(const struct stage *first, struct disk *d, struct request *rq,
     struct cpu *cpu, uint64_t now, uint64_t *moved)
 {
-	const struct stage *s = first;
+	bool zoned = d->zones != NULL;
+	const struct stage *s;
 	enum verdict v = STAGE_NEXT;
 
-	*moved = 0;
-	while (s->run != NULL && v == STAGE_NEXT)
-		v = s++->run(d, rq, cpu, now);
-	if (v == STAGE_NEXT)
-		*moved = rq->bytes;
-	else if (v == STAGE_CUT)
-		v = walk_cut(s, d, rq, cpu, now, moved);
+	for (s = first; s->run != NULL; s++) {
+		if (s->zoned > zoned)
+			continue;
+		v = s->run(d, rq, cpu, now);
+		if (v != STAGE_NEXT)
+			break;
+	}
+	*moved = v == STAGE_NEXT ? rq->bytes : 0;
+	if (v == STAGE_CUT)
+		v = walk_cut(s + 1, d, rq, cpu, now, moved);
 	else if (v == STAGE_ALTERED)
-		v = walk_altered(s, d, rq, cpu, now, moved);
-	else
-		s--; /* it has not let it pass */
-	while (s-- > first)
-		if (s->done != NULL)
-			s->done(d, rq, *moved);
+		v = walk_altered(s + 1, d, rq, cpu, now, moved);
+	if (zoned) /* nobody else listens */
+		tell_stages(first, s, d, rq, *moved);
 	return v;
 }
 

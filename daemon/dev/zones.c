@@ -668,7 +668,7 @@ enum verdict
 zone_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)
 {
 	(void)now;
-	if (d->zones == NULL || rq->bytes == 0)
+	if (rq->bytes == 0)
 		return STAGE_NEXT;
 	if (rq->op == REQ_OP_READ)
 		return begin_read(d, rq, cpu);
@@ -701,7 +701,7 @@ zone_done(struct disk *d, struct request *rq, uint64_t moved)
 	struct zones *z = d->zones;
 	unsigned i;
 
-	if (z == NULL || rq->bytes == 0 || is_conv(z, rq->pos))
+	if (rq->bytes == 0 || is_conv(z, rq->pos))
 		return;
 	i = zone_at(z, rq->pos);
 	if (rq->op == REQ_OP_WRITE)
