@@ -106,12 +106,7 @@ for c in conf/*.conf; do
 		"$nullbctl" --control "$dir/c" fault nullb0 log |
 			grep -q "WRITE .* id=[0-9]" || fault "$c: nothing was hit" ;;
 	*/zoned.conf)
-		uri="nbd+unix:///nullb0?socket=$dir/s"
-		(cd "$dir" && fio --name=zones --ioengine=nbd --uri="$uri" \
-			--zonemode=zbd --zonesize=16M --zonecapacity=12M --offset=64M \
-			--size=96M --rw=write --bs=256k --iodepth=16 \
-			--verify=crc32c --verify_state_save=0) >"$dir/out" 2>&1 ||
-			fault "$c: $(tail -n 20 "$dir/out")"
+		job zoned.fio
 		"$nullbctl" --control "$dir/c" zone reset nullb0 -o 131072 -c 1 ||
 			fault "$c: reset"
 		"$nullbctl" --control "$dir/c" set nullb0 zone_readonly 163840 ||
