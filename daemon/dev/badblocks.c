@@ -441,6 +441,12 @@ badblocks_extent(
 	return bad;
 }
 
+bool
+badblocks_is_on(const struct disk *d)
+{
+	return atomic_load(&d->conf.badblocks->nr) != 0;
+}
+
 /*
  * Any bad sector fails all of the request.  With badblocks_partial_io what is
  * before it goes on, in whole blocks; not of a read, for an answer that says

@@ -231,8 +231,8 @@ turn_off(struct cache *c, struct page_pool *pool, struct cpu *cpu)
 	pthread_mutex_unlock(&c->lock);
 }
 
-static bool
-is_on(const struct disk *d)
+bool
+cache_is_on(const struct disk *d)
 {
 	return atomic_load_explicit(&d->cache.is_on, memory_order_relaxed);
 }
@@ -254,7 +254,7 @@ cache_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)
 	struct cache *c = &d->cache;
 
 	(void)now;
-	if (!is_on(d))
+	if (!cache_is_on(d))
 		return STAGE_NEXT;
 	if (atomic_load(&c->max_pages) == 0)
 		turn_off(c, d->pool, cpu);
@@ -292,7 +292,7 @@ cache_through_stage(
 	bool ok = true;
 
 	(void)now;
-	if (!is_on(d) || !passes_by(rq))
+	if (!cache_is_on(d) || !passes_by(rq))
 		return STAGE_NEXT;
 	pthread_mutex_lock(&c->lock);
 	STAILQ_FOREACH(bio, &rq->bios, link)

@@ -553,6 +553,7 @@ struct disk {
 	struct throttle throttle;
 	struct cache cache;
 	atomic_bool has_faults;     /* else no request is looked at for them */
+	_Atomic unsigned stages_on; /* a bit each; the others are passed by */
 	uint64_t on_ns;             /* when the power came on */
 	struct disk_change *change; /* under way, or NULL */
 };
@@ -673,16 +674,23 @@ enum verdict {
 
 struct stage {
 	const char *name;
-	bool zoned; /* only of disks that have zones */
+	/* Has it anything to do?  NULL: always. */
+	bool (*is_on)(const struct disk *d);
 	enum verdict (*run)(
 	    struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
 	/*
 	 * Those behind it have had the request, if it let them: so many bytes
-	 * of it have moved.  In reverse order; NULL: it does not care.
+	 * of it have moved.  In reverse order; NULL: it does not care.  Only
+	 * disks with zones have any that does.
 	 */
 	void (*done)(struct disk *d, struct request *rq, uint64_t moved);
 };
 
+bool fault_is_on(const struct disk *d);
+bool throttle_is_on(const struct disk *d);
+bool zone_is_on(const struct disk *d);
+bool badblocks_is_on(const struct disk *d);
+bool cache_is_on(const struct disk *d);
 enum verdict
 fault_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
 enum verdict badblocks_stage(
@@ -699,6 +707,11 @@ zone_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
 void zone_done(struct disk *d, struct request *rq, uint64_t moved);
 
 extern const struct stage stages[]; /* the order of the physics; ends with {} */
+/*
+ * What they have to do may have changed: requests that come to the device from
+ * now on pass through those that have anything.  The thread that sets.
+ */
+void stages_choose(struct disk *d);
 extern const struct queue_ops disk_queue_ops;
 extern const struct queue_ops disk_store_queue_ops; /* of one with memory */
 

@@ -461,6 +461,7 @@ apply(struct disk *d, uint64_t now)
 	    d->conf.badblocks_partial_io);
 	cache_resize(&d->cache, d->conf.cache_size);
 	fault_arm(d);
+	stages_choose(d);
 }
 
 void
@@ -487,6 +488,7 @@ set_at_once(struct disk *d, const struct attr *a, const char *name,
 	ret = attr_set(disk_attrs, &set, name, value, true, err, errlen);
 	if (a->type == ATTR_OBJECT) { /* it has changed in place */
 		fault_arm(d);
+		stages_choose(d);
 		return ret;
 	}
 	if (ret == 0)

@@ -282,6 +282,12 @@ run(struct disk *d, struct request *rq, uint64_t now)
 	return hit->acts ? act(hit, rq) : STAGE_NEXT;
 }
 
+bool
+fault_is_on(const struct disk *d)
+{
+	return atomic_load(&d->has_faults);
+}
+
 /* The slow part is by itself: saved registers were most of the cost. */
 enum verdict
 fault_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)

@@ -116,6 +116,12 @@ admit(struct throttle *t, struct request *rq, uint64_t now)
 	return ok;
 }
 
+bool
+throttle_is_on(const struct disk *d)
+{
+	return atomic_load(&d->throttle.mbps) != 0;
+}
+
 enum verdict
 throttle_stage(
     struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)

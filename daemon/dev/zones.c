@@ -664,6 +664,12 @@ begin_discard(struct disk *d, struct request *rq, struct cpu *cpu)
 }
 
 /* The checks of zones come before those of bad blocks, as in null_blk. */
+bool
+zone_is_on(const struct disk *d)
+{
+	return d->zones != NULL;
+}
+
 enum verdict
 zone_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)
 {
