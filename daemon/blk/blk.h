@@ -589,6 +589,7 @@ struct rq_pool {
 struct hctx {
 	struct queue *queue;
 	unsigned index;
+	bool shares_tags;          /* with all other hardware queues */
 	struct tags *tags;         /* the driver's (tag.c) */
 	struct rq_pool pool;       /* its requests */
 	struct flush_queue *flush; /* flush.c */

@@ -53,6 +53,7 @@ hctx_new(struct queue *q, unsigned index)
 		return NULL;
 	hctx->queue = q;
 	hctx->index = index;
+	hctx->shares_tags = q->conf.shared_tags;
 	pthread_mutex_init(&hctx->lock, NULL);
 	TAILQ_INIT(&hctx->dispatch);
 	hctx->tags =

@@ -119,47 +119,54 @@ requests_take_group(struct request_list *from, struct request_list *group)
 
 /* ---------------------------------------------------------- back, and free */
 
-/* A tag is free again: what waits for one in a hardware queue may go on. */
-static void
-rerun_waiting(struct hctx *hctx, struct cpu *cpu)
+/* The cpus that wait for a tag of any hardware queue, for all are the same. */
+static __attribute__((noinline)) uint64_t
+waiters_of_all(const struct queue *q)
 {
-	struct queue *q = hctx->queue;
+	uint64_t waiters = 0;
 
-	if (hctx_has_work(hctx))
-		cpu_rerun(cpu, hctx);
-	if (!q->conf.shared_tags)
-		return;
 	for (unsigned i = 0; i < q->conf.nr_hw_queues; i++)
-		if (hctx_has_work(q->hctx[i]))
-			cpu_rerun(cpu, q->hctx[i]);
+		if (atomic_load(&q->hctx[i]->waiters) != 0)
+			waiters |= atomic_exchange(&q->hctx[i]->waiters, 0);
+	return waiters;
 }
 
-/* The same: who waits for one may try. */
-static uint64_t
-take_waiters(struct hctx *hctx)
-{
-	if (atomic_load(&hctx->waiters) == 0)
-		return 0;
-	return atomic_exchange(&hctx->waiters, 0);
-}
-
+/* A tag is free again: who waits for one may try. */
 static void
 wake_waiters(struct hctx *hctx, struct cpu *cpu)
 {
-	struct queue *q = hctx->queue;
 	struct machine *m = cpu->machine;
-	uint64_t waiters = take_waiters(hctx);
+	uint64_t waiters = 0;
 	unsigned i;
 
 	cpu->tag_freed = true;
-	if (q->conf.shared_tags)
-		for (i = 0; i < q->conf.nr_hw_queues; i++)
-			waiters |= take_waiters(q->hctx[i]);
+	if (hctx->shares_tags)
+		waiters = waiters_of_all(hctx->queue);
+	else if (atomic_load(&hctx->waiters) != 0)
+		waiters = atomic_exchange(&hctx->waiters, 0);
 	if (waiters == 0)
 		return;
 	for (i = 0; i < m->nr_cpus; i++)
 		if (i != cpu->id && (waiters & (UINT64_C(1) << i % 64)) != 0)
 			cpu_wake(&m->cpu[i]);
+}
+
+static __attribute__((noinline)) void
+rerun_all(const struct queue *q, struct cpu *cpu)
+{
+	for (unsigned i = 0; i < q->conf.nr_hw_queues; i++)
+		if (hctx_has_work(q->hctx[i]))
+			cpu_rerun(cpu, q->hctx[i]);
+}
+
+/* The same: what waits in a hardware queue may go on. */
+static inline void
+rerun_waiting(struct hctx *hctx, struct cpu *cpu)
+{
+	if (hctx->shares_tags)
+		rerun_all(hctx->queue, cpu);
+	else if (hctx_has_work(hctx))
+		cpu_rerun(cpu, hctx);
 }
 
 void
