@@ -20,6 +20,7 @@
 #define SHUTDOWN_MS 4000 /* then whoever is still there is hung up on */
 #define SLACK_MS    2500 /* of a machine that has more to do */
 #define HOUR        "3600000000000"
+#define NR_SAFE     8 /* of the changes: they disturb nobody */
 
 /* ---- asking */
 
@@ -661,11 +662,11 @@ change_something(struct daemon *d, uint64_t *seed)
 		{ "irqmode", "0" },
 		{ "irqmode", "2" },
 		{ "completion_nsec", "50000" },
-		{ "memory_limit", "65536" },
 		{ "scheduler", "none" },
 		{ "scheduler", "mq-deadline" },
 		{ "mbps", "5" },
 		{ "mbps", "0" },
+		{ "memory_limit", "65536" },
 		{ "badblocks", "+8-8" },
 		{ "badblocks", "-0-100" },
 		{ "size", "2M" }, /* while it is off */
@@ -692,8 +693,27 @@ change_something(struct daemon *d, uint64_t *seed)
 		    look[rng_below(seed, NR(look))]);
 		must(ask(d, all));
 		break;
+	case 8: /* what is in use all the time stays in use */
+		i %= NR_SAFE;
+		daemon_set(d, "stays", set[i][0], set[i][1]);
+		break;
 	default: daemon_set(d, name, set[i][0], set[i][1]); break;
 	}
+}
+
+/* What a device tells of itself while it changes. */
+_Noreturn static void
+look_at_status(struct daemon *d)
+{
+	static const char *const query[] = { "base:allocation",
+		"x-nullb:badblocks" };
+	struct wire *w = wire_negotiate(d, WIRE_STRUCTURED);
+
+	alarm(60);
+	wire_meta(w, OPT_SET_META, "stays", query, 2);
+	wire_info(w, OPT_GO, "stays", NULL, 0);
+	for (;;)
+		wire_cmd(w, 0, CMD_BLOCK_STATUS, 0, 1 * MiB);
 }
 
 /* Changes, by several who know nothing of each other. */
@@ -715,7 +735,7 @@ storms_disturb_nobody_else(void **state)
 	uint64_t end, seed = wire_seed();
 	unsigned nr = 0, fds;
 	struct wire *w;
-	pid_t child[8];
+	pid_t child[9];
 	int status;
 
 	(void)state;
@@ -731,6 +751,8 @@ storms_disturb_nobody_else(void **state)
 		child[i] = fork();
 		if (child[i] == 0 && i < 5)
 			use(d, seed + i);
+		if (child[i] == 0 && i == 5)
+			look_at_status(d);
 		if (child[i] == 0)
 			change(d, seed + i);
 	}
