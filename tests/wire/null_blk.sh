@@ -131,7 +131,7 @@ while IFS='|' read -r kernel settings want all; do
 		ctl set it "${s%%=*}" "${s#*=}"
 		[ "$error" = OK ] || got=$error
 	done
-	[ $got != OK ] || { ctl power it on && got=$error; }
+	[ "$got" != OK ] || { ctl power it on && got=$error; }
 	[ "$got" = "$want" ] || differs "$kernel power $settings" "$got" "" "" ||
 		fail "$kernel: $settings: $got; null_blk: $want"
 	[ "$got" = OK ] || all=
