@@ -106,7 +106,10 @@ free_store(void *arg)
 	return NULL;
 }
 
-/* What is much would keep the main loop from others (1 GiB takes 0.5 s). */
+/*
+ * What is much would keep the main loop from others: to remove a device with
+ * 1 GiB took 26 to 73 ms (2 cores of a virtual machine, others at work).
+ */
 static void
 begin_to_free(struct departure *dep)
 {

@@ -111,8 +111,8 @@ struct store *store_new(
     struct page_pool *pool, uint64_t size, uint32_t blocksize, uint64_t limit);
 /*
  * Nobody uses it; pinned pieces stay until they are unpinned.  NULL is fine.
- * Without a cpu (NULL) any thread may call, while cpus run; 1 GiB takes half a
- * second.
+ * Without a cpu (NULL) any thread may call, while cpus run; 1 GiB takes some
+ * tens of ms.
  */
 void store_free(struct store *s, struct cpu *cpu);
 /*
