@@ -407,14 +407,16 @@ do_io(struct host *h, struct disk *d, enum req_op op, char *page)
 	bio_release(&io.bio, cpu);
 }
 
-/* Does it have a page that is good, and an end of its I/O? */
+/* Does it have a page that is good, and an end of its I/O, and may be told so?
+ */
 static bool
 may_serve(const struct disk *d)
 {
 	const struct disk_conf *c = &d->conf;
 	uint64_t len = PAGE_SIZE;
 
-	return disk_size(d) >= PAGE_SIZE && c->memory_limit == 0 &&
+	return !d->powering_down && d->zones == NULL &&
+	       disk_size(d) >= PAGE_SIZE && c->memory_limit == 0 &&
 	       !badblocks_extent(c->badblocks, c->blocksize, 0, &len) &&
 	       len == PAGE_SIZE && c->completion_nsec < ON_NS;
 }
