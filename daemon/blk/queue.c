@@ -537,15 +537,16 @@ queue_submit(struct queue *q, struct cpu *cpu, struct plug *plug,
 	struct ctx *ctx = q->ctx[cpu->id];
 	struct bio *piece = bio->waits;
 	bool waited = piece != NULL, fresh = !waited, last;
-	bool ordered = keeps_order(q, bio);
+	bool ordered;
 
-	if (fresh && queue_freezing(q)) {
+	if (fresh && queue_freezing(q)) { /* nothing of it may be looked at */
 		if (plug != NULL)
 			plug_flush_blocked(plug, cpu, now);
 		return -EAGAIN;
 	}
 	if (fresh && begins(q, ctx, bio, cpu, now))
 		return 0;
+	ordered = keeps_order(q, bio);
 	if (q->conf.plug_mode == PLUG_EACH || ordered)
 		plug = NULL;
 	bio->waits = NULL;
