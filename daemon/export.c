@@ -29,13 +29,14 @@ struct export_name {
 
 /* What is beyond a write pointer is a hole, too, but does not read as zeros. */
 static uint32_t
-allocation_zoned(struct disk *d, struct cpu *cpu, uint64_t pos, uint64_t *len,
-    unsigned *steps)
+allocation_zoned(const struct nbd_export *e, struct cpu *cpu, uint64_t pos,
+    uint64_t *len, unsigned *steps)
 {
+	const struct disk *d = e->driver; /* whose conf the main loop changes */
 	struct zone_info z;
 	uint64_t readable, end;
 
-	zones_info(d->zones, (unsigned)(pos / d->conf.zone_size), &z);
+	zones_info(d->zones, (unsigned)(pos / e->zone_bytes), &z);
 	readable = zones_readable(d->zones, pos, z.start + z.len - pos);
 	end = readable > 0 ? pos + readable : z.start + z.len;
 	if (end - pos < *len)
@@ -63,7 +64,7 @@ allocation(const struct nbd_export *e, struct cpu *cpu, uint64_t pos,
 		return NBD_STATE_HOLE | NBD_STATE_ZERO;
 	}
 	if (d->zones != NULL)
-		return allocation_zoned(d, cpu, pos, len, steps);
+		return allocation_zoned(e, cpu, pos, len, steps);
 	return store_extent(d->store, cpu, pos, len, steps)
 		   ? 0
 		   : NBD_STATE_HOLE | NBD_STATE_ZERO;
