@@ -508,7 +508,10 @@ int zones_manage(struct zones *z, enum zone_op op, uint64_t pos, uint64_t len);
 
 /* Is there data of zones that were reset?  Any thread. */
 bool zones_stale(const struct zones *z);
-/* Give that of one zone back; true: there is more. */
+/*
+ * Give that of one zone back; true: there is more.  Any cpu; or any thread,
+ * without one, while no request is under way.
+ */
 bool zones_sweep(struct disk *d, struct cpu *cpu);
 
 /*
@@ -549,11 +552,13 @@ struct disk {
 	struct store *store; /* while on; NULL: not memory-backed */
 	struct store *kept; /* its data, on or off; NULL: there never was any */
 	bool powering_down; /* nothing is set any more */
+	bool hurried;       /* nor does mbps hold anything back */
 	struct zones *zones; /* NULL: not zoned, or off */
 	struct throttle throttle;
 	struct cache cache;
 	atomic_bool has_faults;     /* else no request is looked at for them */
 	_Atomic unsigned stages_on; /* a bit each; the others are passed by */
+	struct faults *faults; /* while on: who has no request may look here */
 	uint64_t on_ns;             /* when the power came on */
 	struct disk_change *change; /* under way, or NULL */
 };

@@ -30,7 +30,6 @@ enum {
 
 /* What was before fault_alter(). */
 struct fault_original {
-	uint64_t pos;
 	struct bvec *bv;
 	unsigned nr_bv;
 	uint32_t skip;
@@ -380,8 +379,8 @@ fault_alter(struct request *rq)
 		return -ENOMEM;
 	rq->pos += (uint64_t)hit->shift;
 	STAILQ_FOREACH(bio, &rq->bios, link) {
-		*o = (struct fault_original){ bio->pos, bio->bv, bio->nr_bv,
-			bio->skip, bio->lent, {} };
+		*o = (struct fault_original){ bio->bv, bio->nr_bv, bio->skip,
+			bio->lent, {} };
 		if (ret == 0 && rq->op == REQ_OP_WRITE)
 			ret = own_data(bio, o);
 		bio->pos += (uint64_t)hit->shift;
@@ -403,9 +402,10 @@ fault_restore(struct request *rq)
 
 	if (o == NULL)
 		return;
+	/* an append has moved it to where it went */
 	rq->pos -= (uint64_t)hit->shift;
 	STAILQ_FOREACH(bio, &rq->bios, link) {
-		bio->pos = o->pos;
+		bio->pos -= (uint64_t)hit->shift;
 		bio->bv = o->bv;
 		bio->nr_bv = o->nr_bv;
 		bio->skip = o->skip;
@@ -503,7 +503,7 @@ fault_end(
 void
 fault_abandon(struct disk *d)
 {
-	faults_let_go_given_up(d->conf.faults);
+	faults_let_go_given_up(d->faults); /* d->conf may just be changing */
 }
 
 void
@@ -541,6 +541,7 @@ fault_power_on(struct disk *d, uint64_t now, char *err, size_t errlen)
 	if (seed == 0)
 		seed = rng_stream(now, (uint64_t)d->name[0]).state >> 32 | 1;
 	d->conf.seed = seed;
+	d->faults = f;
 	faults_lock(f);
 	f->seed = seed;
 	f->seq = 0;

@@ -213,9 +213,10 @@ read_unshare(struct bio *bio, struct cpu *cpu)
 		memcpy(to, pins->iov[i].iov_base, pins->iov[i].iov_len);
 		to += pins->iov[i].iov_len;
 	}
-	store_unpin(pins->pool, cpu, pins->iov, pins->nr);
+	store_unpin(pins->pool, cpu, pins->iov, pins->nr - pins->nr_ones);
 	pins->copy = copy;
 	pins->nr = 0;
+	pins->nr_ones = 0;
 	for (to = copy; bio_next_bvec(bio, &it, &bv); to += bv.len)
 		add_piece(pins, to, bv.len);
 	bio->nr_iov = pins->nr;
