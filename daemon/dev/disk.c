@@ -456,7 +456,7 @@ take_over(struct disk *d)
 static void
 apply(struct disk *d, uint64_t now)
 {
-	throttle_set(&d->throttle, d->conf.mbps, now);
+	throttle_set(&d->throttle, d->hurried ? 0 : d->conf.mbps, now);
 	badblocks_mode(d->conf.badblocks, d->conf.badblocks_once,
 	    d->conf.badblocks_partial_io);
 	cache_resize(&d->cache, d->conf.cache_size);
@@ -467,6 +467,7 @@ apply(struct disk *d, uint64_t now)
 void
 disk_hurry(struct disk *d, uint64_t now)
 {
+	d->hurried = true;
 	throttle_set(&d->throttle, 0, now);
 	fault_hurry(d);
 	if (d->queue != NULL)
@@ -696,6 +697,7 @@ disk_power_on(struct disk *d, uint64_t now, char *err, size_t errlen)
 	d->set.power = true;
 	d->conf.power = true;
 	d->on_ns = now;
+	d->hurried = false;
 	apply(d, now);
 	return 0;
 }

@@ -327,6 +327,30 @@ waits_for_a_change_that_was_begun(void **state)
 	close_disk();
 }
 
+static void
+mbps_holds_nothing_back_after_a_change_either(void **state)
+{
+	char data[512];
+	int i;
+
+	(void)state;
+	open_disk("size=1024 mbps=1");
+	assert_int_equal(
+	    disk_set(disk, "nomerges", "1", 1, err, sizeof(err)), -EINPROGRESS);
+	disk_power_down(disk, 1);
+	assert_int_equal(disk_settle(disk, 1, err, sizeof(err)), 0);
+	for (i = 0; i < 3000 && io(REQ_OP_READ, 0, data) == 1; i++)
+		;
+	assert_int_equal(i, 3000);
+	off();
+	on();
+	for (i = 0; i < 3000 && io(REQ_OP_READ, 0, data) == 1; i++)
+		;
+	assert_true(i < 3000); /* again it does */
+	off();
+	close_disk();
+}
+
 /* As settle() of a daemon, whose cpus run. */
 static int
 settle(const char *name, const char *value)
@@ -469,6 +493,7 @@ main(void)
 		cmocka_unit_test(waits_for_what_is_in_flight),
 		cmocka_unit_test(lets_go_what_mbps_holds_back),
 		cmocka_unit_test(waits_for_a_change_that_was_begun),
+		cmocka_unit_test(mbps_holds_nothing_back_after_a_change_either),
 		cmocka_unit_test(has_other_hardware_queues_while_it_is_on),
 		cmocka_unit_test(changes_though_queues_were_clamped),
 		cmocka_unit_test(takes_poll_queues_as_null_blk_does),
