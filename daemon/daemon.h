@@ -141,10 +141,10 @@ void loop_wake(struct loop *l);
 void loop_tell(struct loop *l, enum loop_order order);
 void loop_post(struct loop *l, struct conn *c);
 /*
- * zones_sweep(), which takes a cpu.  Without memory it does not come to it, and
+ * zones_sweep(), on a cpu.  False, without memory: it does not come to it, and
  * who next uses those zones does it.
  */
-void loop_sweep(struct loop *l, struct disk *disk);
+bool loop_sweep(struct loop *l, struct disk *disk);
 /* The same no more: once its cpu has been called (queue_leave()). */
 void loop_sweep_no_more(struct loop *l, const struct disk *disk);
 

@@ -130,18 +130,19 @@ loop_post(struct loop *l, struct conn *c)
 	loop_tell(l, LOOP_TAKE);
 }
 
-void
+bool
 loop_sweep(struct loop *l, struct disk *disk)
 {
 	struct sweep *s = malloc(sizeof(*s));
 
 	if (s == NULL)
-		return;
+		return false;
 	s->disk = disk;
 	pthread_mutex_lock(&l->inbox_lock);
 	STAILQ_INSERT_TAIL(&l->sweeps, s, link);
 	pthread_mutex_unlock(&l->inbox_lock);
 	loop_tell(l, LOOP_SWEEP);
+	return true;
 }
 
 void

@@ -29,6 +29,7 @@ struct departure {
 	uint64_t since_ns;          /* when it began, */
 	uint64_t unused_ns;         /* and when the last of them had ended */
 	bool remove;                /* then it is to be gone, too */
+	bool sweeps;                /* data of zones is being given back */
 	struct store *store;        /* which takes a thread of its own */
 	pthread_t thread;
 	atomic_bool freed;
@@ -132,6 +133,13 @@ begin_to_free(struct departure *dep)
 	dep->freed = true;
 }
 
+/* Is a worker giving back that of zones, which else we would have to? */
+static bool
+is_swept(const struct departure *dep)
+{
+	return dep->sweeps && !dep->remove && zones_stale(dep->disk->zones);
+}
+
 /* ---- the steps */
 
 /* One that can be made now; true: it has arrived. */
@@ -141,8 +149,10 @@ step(struct departure *dep, uint64_t now)
 	struct disk *disk = dep->disk;
 
 	if (disk->queue != NULL) {
+		if (is_used(dep, now) || is_swept(dep))
+			return false;
 		loop_sweep_no_more(&dep->daemon->worker[0], disk);
-		if (is_used(dep, now) || disk_power_off(disk) != 0)
+		if (disk_power_off(disk) != 0)
 			return false;
 		log_info("%s: the power is off", disk->name);
 	}
@@ -244,6 +254,8 @@ power_off(struct daemon *d, struct disk *disk, bool remove)
 	if (disk->queue != NULL) {
 		export_withdraw(d, disk, &dep->exports);
 		disk_power_down(disk, dep->since_ns);
+		if (disk->zones != NULL && zones_stale(disk->zones))
+			dep->sweeps = loop_sweep(&d->worker[0], disk);
 		client_end(d, disk, CONN_ENDS);
 	}
 	if (TAILQ_EMPTY(&d->departures)) {

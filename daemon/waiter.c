@@ -86,7 +86,7 @@ waiter_sweep(void *from, struct disk *disk)
 {
 	struct waiter *w = from;
 
-	loop_sweep(&w->daemon->worker[0], disk);
+	(void)loop_sweep(&w->daemon->worker[0], disk);
 }
 
 /* ---- it is done */

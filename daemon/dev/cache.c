@@ -279,27 +279,33 @@ passes_by(const struct request *rq)
 	return false;
 }
 
-/*
- * A discard may have ranges apart from each other: bio by bio.  Without memory
- * it is as if the cache had written all that it holds.
- */
+/* Without memory it is as if the cache had written all that it holds. */
+void
+cache_pass(struct disk *d, struct cpu *cpu, uint64_t pos, uint64_t len)
+{
+	struct cache *c = &d->cache;
+	bool ok;
+
+	if (!is_on(d))
+		return;
+	pthread_mutex_lock(&c->lock);
+	ok = pass_range(c, d->store, cpu, pos, pos + len);
+	pthread_mutex_unlock(&c->lock);
+	if (!ok)
+		cache_flush(c, d->pool, cpu);
+}
+
+/* A discard may have ranges apart from each other: bio by bio. */
 enum verdict
 cache_through_stage(
     struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)
 {
-	struct cache *c = &d->cache;
 	const struct bio *bio;
-	bool ok = true;
 
 	(void)now;
 	if (!cache_is_on(d) || !passes_by(rq))
 		return STAGE_NEXT;
-	pthread_mutex_lock(&c->lock);
 	STAILQ_FOREACH(bio, &rq->bios, link)
-		ok = ok && pass_range(c, d->store, cpu, bio->pos,
-			       bio->pos + bio->bytes);
-	pthread_mutex_unlock(&c->lock);
-	if (!ok)
-		cache_flush(c, d->pool, cpu);
+		cache_pass(d, cpu, bio->pos, bio->bytes);
 	return STAGE_NEXT;
 }

@@ -390,6 +390,12 @@ uint64_t cache_used(struct cache *c);
  */
 void cache_flush(struct cache *c, struct page_pool *pool, struct cpu *cpu);
 /*
+ * The range, at least a byte, was written or discarded past the cache: what the
+ * store has there now is there after a power cut.  Any cpu; or any thread,
+ * without one, while no request is under way.
+ */
+void cache_pass(struct disk *d, struct cpu *cpu, uint64_t pos, uint64_t len);
+/*
  * The power is cut: what was not flushed is lost.  No request is under way, so
  * that any thread may do it without a cpu.
  * 0, or -ENOMEM: of some pages it is not lost.

@@ -424,7 +424,9 @@ zones_manage(struct zones *z, enum zone_op op, uint64_t pos, uint64_t len)
 
 /* ------------------------------------------------------------ stale data */
 
-/* With the lock of the zone, as a writer. */
+/* With the lock of the zone, as a writer.  A reset is not undone by a power
+ * cut.
+ */
 static void
 give_back(struct disk *d, unsigned i, struct cpu *cpu)
 {
@@ -433,9 +435,11 @@ give_back(struct disk *d, unsigned i, struct cpu *cpu)
 
 	if (!zone->stale)
 		return;
-	if (d->store != NULL)
+	if (d->store != NULL) {
 		(void)store_discard(
 		    d->store, cpu, start_of(z, i), len_of(z, i));
+		cache_pass(d, cpu, start_of(z, i), len_of(z, i));
+	}
 	zone->stale = false;
 	z->nr_stale--;
 }

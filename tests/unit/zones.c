@@ -753,6 +753,82 @@ reads_ones_beyond_the_pointer_wherever_it_cuts(void **state)
 	close_disk();
 }
 
+/* In memory of the reader's, and in what is not the store's to unpin. */
+static void
+a_bit_may_flip_beyond_the_pointer(void **state)
+{
+	unsigned char data[16 * SECTOR];
+	char rule[64];
+
+	(void)state;
+	open_disk("zoned=1 size=16 zone_size=4 memory_backed=1");
+	assert_int_equal(write_byte(0, 8, 0x11), 0);
+	for (unsigned at = 0; at < sizeof(data); at += SECTOR)
+		for (unsigned way = 0; way < 2; way++) {
+			snprintf(rule, sizeof(rule),
+			    "op=READ,action=corrupt,offset=%u,bit=1", at);
+			assert_int_equal(set("faults", "removeall"), 0);
+			assert_int_equal(set("faults", rule), 0);
+			assert_int_equal(way ? read_where(0, 16, data)
+					     : read_into(0, 16, data),
+			    0);
+			for (unsigned i = 0; i < sizeof(data); i++)
+				assert_int_equal(data[i] ^ (i == at ? 2 : 0),
+				    i < 8 * SECTOR ? 0x11 : 0xff);
+		}
+	close_disk();
+}
+
+static void
+a_changed_append_says_where_it_went(void **state)
+{
+	unsigned char data[16 * SECTOR];
+	uint64_t sector;
+
+	(void)state;
+	open_disk("zoned=1 size=16 zone_size=4 memory_backed=1");
+	assert_int_equal(write_byte(0, 8, 0x11), 0);
+	assert_int_equal(
+	    set("faults", "op=WRITE,action=corrupt,offset=0,bit=0,times=1"), 0);
+	assert_int_equal(append(0, 8, &sector), 0);
+	assert_int_equal(sector, 8);
+	assert_int_equal(read_into(0, 16, data), 0);
+	assert_int_equal(data[8 * SECTOR], 0x45);
+	close_disk();
+}
+
+/* It goes past the cache, whoever does it. */
+static void
+no_power_cut_undoes_a_reset(void **state)
+{
+	unsigned char data[8 * SECTOR];
+
+	(void)state;
+	for (int way = 0; way < 3; way++) {
+		open_disk("zoned=1 size=16 zone_size=4 memory_backed=1 "
+			  "cache_size=1");
+		assert_int_equal(write_byte(0, 8, 0x11), 0);
+		assert_int_equal(doio(REQ_OP_FLUSH, 0, 0, NULL), 0);
+		assert_int_equal(write_byte(8, 4, 0x22), 0);
+		if (way == 0)
+			assert_int_equal(
+			    doio(REQ_OP_DISCARD, 0, ZONE, NULL), 0);
+		else
+			assert_int_equal(manage(ZONE_RESET, 0, ZONE), 0);
+		/* way 2: nobody has given it back yet */
+		if (way == 1)
+			assert_false(zones_sweep(disk, cpu));
+		disk_power_cut(disk);
+		assert_int_equal(set("zoned", "0"), 0);
+		assert_int_equal(disk_power_on(disk, 1, err, sizeof(err)), 0);
+		assert_int_equal(store_blocks(disk->store), 0);
+		assert_int_equal(read_into(0, 8, data), 0);
+		assert_string_equal(
+		    describe(0, data, sizeof(data)), "OK data=00");
+		close_disk();
+	}
+}
+
 static void
 gives_the_data_of_a_zone_back_when_it_is_reset(void **state)
 {
@@ -1187,6 +1263,9 @@ main(void)
 		cmocka_unit_test(says_what_zone_readonly_takes),
 		cmocka_unit_test(
 		    reads_ones_beyond_the_pointer_wherever_it_cuts),
+		cmocka_unit_test(a_bit_may_flip_beyond_the_pointer),
+		cmocka_unit_test(a_changed_append_says_where_it_went),
+		cmocka_unit_test(no_power_cut_undoes_a_reset),
 		cmocka_unit_test(
 		    gives_the_data_of_a_zone_back_when_it_is_reset),
 		cmocka_unit_test(a_trim_of_less_than_a_zone_is_refused),
