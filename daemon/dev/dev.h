@@ -565,7 +565,7 @@ struct disk {
 	atomic_bool has_faults;     /* else no request is looked at for them */
 	_Atomic unsigned stages_on; /* a bit each; the others are passed by */
 	struct faults *faults; /* while on: who has no request may look here */
-	uint64_t on_ns;             /* when the power came on */
+	uint64_t on_ns;        /* when the power came on */
 	struct disk_change *change; /* under way, or NULL */
 };
 
