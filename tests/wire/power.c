@@ -237,6 +237,102 @@ goes_off_and_on_with_its_data(void **state)
 	daemon_stop(d);
 }
 
+/* A page of it, each with a fill() of its own. */
+static void
+put_page(struct wire *w, uint16_t flags, unsigned page, uint64_t seed)
+{
+	static uint8_t data[4096];
+	struct op op = {
+		.type = CMD_WRITE,
+		.flags = flags,
+		.offset = page * 4096ul,
+		.length = sizeof(data),
+		.data = data,
+	};
+
+	fill(data, sizeof(data), seed);
+	batch_run(w, &op, 1, 0);
+	batch_assert_ok(&op, 1);
+}
+
+/* seed 0: zeros */
+static void
+page_is(struct wire *w, unsigned page, uint64_t seed, const char *what)
+{
+	uint8_t want[4096] = { 0 }, got[4096];
+
+	if (seed != 0)
+		fill(want, sizeof(want), seed);
+	assert_int_equal(wire_read(w, got, page * 4096ul, sizeof(got)), 0);
+	assert_same(got, want, sizeof(want), what);
+}
+
+/* Off, at once or when its client is gone, and on again. */
+static struct wire *
+cut_the_power(struct daemon *d, struct wire *w, bool connected)
+{
+	int fd;
+
+	if (!connected) {
+		wire_request(w, 0, CMD_DISC, 0, 0, 0);
+		wire_expect_eof(w);
+	}
+	fd = begin(d, power("cached", "off"));
+	if (connected)
+		wire_expect_eof(w);
+	must(finish(fd));
+	wire_close(w);
+	must(ask(d, power("cached", "on")));
+	return wire_open(d, "cached", false);
+}
+
+static void
+loses_what_was_not_flushed(void **state)
+{
+	struct daemon *d = daemon_start("--workers", "2",
+	    "cached:size=16M,memory_backed=1,discard=1,cache_size=1M,"
+	    "write_zeroes_max_bytes=1M",
+	    NULL);
+	struct wire *w = wire_open(d, "cached", false), *other;
+
+	(void)state;
+	assert_true((w->tx_flags & TX_FLUSH) != 0);
+	assert_true((w->tx_flags & TX_FUA) != 0);
+	for (unsigned round = 0; round < 2; round++) {
+		uint64_t s = round * 100;
+
+		other = wire_open(d, "cached", false);
+		put_page(w, 0, 0, s + 1);
+		put_page(w, 0, 1, s + 2);
+		put_page(other, 0, 2, s + 3);
+		/* of all clients (multi-conn) */
+		assert_int_equal(wire_cmd(other, 0, CMD_FLUSH, 0, 0), 0);
+		wire_close(other);
+		put_page(w, 0, 1, s + 4);
+		put_page(w, 0, 3, s + 5);
+		put_page(w, CMD_FUA, 4, s + 6);
+		put_page(w, 0, 5, s + 7);
+		put_page(w, CMD_FUA, 5, s + 8);
+		put_page(w, 0, 5, s + 9);
+		assert_int_equal(wire_cmd(w, 0, CMD_TRIM, 0, 4096), 0);
+		page_is(w, 1, s + 4, "before the cut");
+		w = cut_the_power(d, w, round == 0);
+		page_is(w, 0, 0, "trimmed: no cut undoes it");
+		page_is(w, 1, s + 2, "flushed, the rest lost");
+		page_is(w, 2, s + 3, "flushed by another");
+		page_is(w, 3, 0, "never flushed");
+		page_is(w, 4, s + 6, "written with FUA");
+		page_is(
+		    w, 5, s + 8, "the same, what came before and after lost");
+	}
+	/* none any more: nothing is lost */
+	assert_true(daemon_set(d, "cached", "cache_size", "0"));
+	put_page(w, 0, 3, 5);
+	w = cut_the_power(d, w, true);
+	page_is(w, 3, 5, "without a cache");
+	daemon_stop(d);
+}
+
 /* Reads of 512 bytes, on their way. */
 static void
 send_reads(struct wire *w, struct op *ops, size_t nr)
@@ -790,6 +886,8 @@ main(void)
 		    makes_nothing_of_what_is_refused),
 		CASE("power", "goes off and on with its data",
 		    goes_off_and_on_with_its_data),
+		CASE("power cache", "loses what was not flushed",
+		    loses_what_was_not_flushed),
 		CASE("power N162", "finishes what is in flight",
 		    finishes_what_is_in_flight),
 		CASE("power N162", "answers what does not end",
