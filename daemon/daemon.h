@@ -386,6 +386,8 @@ void ctlconn_stream(struct ctlconn *c);
 int sysfs_start(struct daemon *d, char *err, size_t errlen);
 /* Unmount them, if they are; who waits for an answer gets ESHUTDOWN. */
 void sysfs_stop(struct daemon *d);
+/* A disk is about to be gone, and its files with it. */
+void sysfs_forget(struct daemon *d, const struct disk *disk);
 
 /* -------------------------------------------------------------- tracer.c */
 

@@ -77,6 +77,7 @@ device_remove(struct daemon *d, struct disk *disk)
 	    (d->nr_disks - i) * sizeof(struct disk *));
 	d->ctl.nr_disks = d->nr_disks;
 	ctlconn_forget(d, disk);
+	sysfs_forget(d, disk);
 	config_drop(d->config, config_find(d->config, disk->name));
 	disk_free(disk);
 }

@@ -22,6 +22,7 @@
 #include "base/util.h"
 
 #define FILE_SIZE    4096 /* as sysfs has it, whatever is in it */
+#define MAX_VALUE    4095 /* of a write, as configfs has it: the rest is next */
 #define MAX_REQUESTS 16   /* a turn: others want theirs */
 
 /* A write or an rmdir that takes its time. */
@@ -43,10 +44,17 @@ struct sysfs {
 	struct pending_list pending;
 };
 
-/* What cat shows, as of when it was read from the beginning. */
+/* What cat shows, or ls, as of when it was read from the beginning. */
 struct file {
 	char *text;
 	size_t len;
+	struct entry *entry; /* of a directory, whose names the text is */
+	size_t nr_entries;
+};
+
+struct entry {
+	size_t name; /* where it begins */
+	struct stat st;
 };
 
 static struct sysfs *
@@ -116,35 +124,44 @@ on_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
 		on_getattr(req, ino, fi);
 }
 
-static void
-on_readdir(fuse_req_t req, fuse_ino_t dir, size_t size, off_t from,
-    struct fuse_file_info *fi)
-{
-	struct tree *t = sysfs_of(req)->tree;
-	char *buf = malloc(size);
-	struct tree_entry e;
-	size_t used = 0, len;
+/* ---- open files */
 
-	(void)fi;
-	if (buf == NULL) {
+static void
+file_forget(struct file *file)
+{
+	free(file->text);
+	free(file->entry);
+	*file = (struct file){};
+}
+
+static void
+open_file(fuse_req_t req, struct fuse_file_info *fi)
+{
+	struct file *file = calloc(1, sizeof(*file));
+
+	if (file == NULL) {
 		fuse_reply_err(req, ENOMEM);
 		return;
 	}
-	for (; from < 2 || tree_entry(t, dir, (unsigned)from - 2, &e); from++) {
-		struct stat st = { .st_ino = dir, .st_mode = S_IFDIR };
+	fi->fh = (uintptr_t)file;
+	fi->direct_io = 1;
+	if (fuse_reply_open(req, fi) != 0) /* nobody will release it */
+		free(file);
+}
 
-		if (from < 2)
-			e.name = from == 0 ? "." : "..";
-		else if (get_stat(sysfs_of(req), e.ino, &st) != 0)
-			continue;
-		len = fuse_add_direntry(
-		    req, buf + used, size - used, e.name, &st, from + 1);
-		if (len > size - used)
-			break;
-		used += len;
-	}
-	fuse_reply_buf(req, buf, used);
-	free(buf);
+static struct file *
+file_of(const struct fuse_file_info *fi)
+{
+	return (struct file *)(uintptr_t)fi->fh;
+}
+
+static void
+on_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	(void)ino;
+	file_forget(file_of(fi));
+	free(file_of(fi));
+	fuse_reply_err(req, 0);
 }
 
 /* ---- reading */
@@ -162,23 +179,15 @@ may_open(mode_t mode, int flags)
 static void
 on_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct file *file;
 	mode_t mode;
 	int ret = tree_mode(sysfs_of(req)->tree, ino, &mode);
 
 	if (ret == 0 && !may_open(mode, fi->flags))
 		ret = -EACCES;
-	file = ret == 0 ? calloc(1, sizeof(*file)) : NULL;
-	if (file == NULL) {
-		fuse_reply_err(req, ret == 0 ? ENOMEM : -ret);
-		return;
-	}
-	fi->fh = (uintptr_t)file;
-	fi->direct_io = 1;
-	if (fuse_reply_open(req, fi) != 0) { /* nobody will release it */
-		free(file->text);
-		free(file);
-	}
+	if (ret != 0)
+		fuse_reply_err(req, -ret);
+	else
+		open_file(req, fi);
 }
 
 static int
@@ -187,8 +196,7 @@ fill(struct sysfs *s, fuse_ino_t ino, struct file *file)
 	FILE *out;
 	int ret;
 
-	free(file->text);
-	*file = (struct file){};
+	file_forget(file);
 	out = open_memstream(&file->text, &file->len);
 	if (out == NULL)
 		return -ENOMEM;
@@ -202,7 +210,7 @@ static void
 on_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t from,
     struct fuse_file_info *fi)
 {
-	struct file *file = (struct file *)(uintptr_t)fi->fh;
+	struct file *file = file_of(fi);
 	int ret = 0;
 
 	if (from == 0 || file->text == NULL)
@@ -218,15 +226,90 @@ on_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t from,
 	fuse_reply_buf(req, file->text + from, size);
 }
 
-static void
-on_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
-{
-	struct file *file = (struct file *)(uintptr_t)fi->fh;
+/* ---- listing */
 
-	(void)ino;
-	free(file->text);
-	free(file);
-	fuse_reply_err(req, 0);
+static void
+on_opendir(fuse_req_t req, fuse_ino_t dir, struct fuse_file_info *fi)
+{
+	(void)dir;
+	open_file(req, fi);
+}
+
+static int
+list_one(
+    struct file *file, FILE *names, const char *name, const struct stat *st)
+{
+	struct entry *more =
+	    reallocarray(file->entry, file->nr_entries + 1, sizeof(*more));
+
+	if (more == NULL)
+		return -ENOMEM;
+	file->entry = more;
+	more[file->nr_entries++] = (struct entry){ (size_t)ftell(names), *st };
+	fwrite(name, strlen(name) + 1, 1, names);
+	return 0;
+}
+
+/* All at once: devices that come and go must not hide others from who looks. */
+static int
+list(struct sysfs *s, fuse_ino_t dir, struct file *file)
+{
+	struct stat st = { .st_ino = dir, .st_mode = S_IFDIR };
+	struct tree_entry e;
+	FILE *names;
+	int ret;
+
+	file_forget(file);
+	names = open_memstream(&file->text, &file->len);
+	if (names == NULL)
+		return -ENOMEM;
+	ret = list_one(file, names, ".", &st);
+	if (ret == 0)
+		ret = list_one(file, names, "..", &st);
+	for (unsigned n = 0; ret == 0 && tree_entry(s->tree, dir, n, &e); n++)
+		if (get_stat(s, e.ino, &st) == 0)
+			ret = list_one(file, names, e.name, &st);
+	if (fclose(names) != 0 && ret == 0)
+		ret = -ENOMEM;
+	return ret;
+}
+
+static void
+reply_list(fuse_req_t req, const struct file *file, size_t size, size_t from)
+{
+	char *buf = malloc(size);
+	size_t used = 0, len;
+
+	if (buf == NULL) {
+		fuse_reply_err(req, ENOMEM);
+		return;
+	}
+	for (; from < file->nr_entries; from++) {
+		const struct entry *e = &file->entry[from];
+
+		len = fuse_add_direntry(req, buf + used, size - used,
+		    file->text + e->name, &e->st, (off_t)from + 1);
+		if (len > size - used)
+			break;
+		used += len;
+	}
+	fuse_reply_buf(req, buf, used);
+	free(buf);
+}
+
+static void
+on_readdir(fuse_req_t req, fuse_ino_t dir, size_t size, off_t from,
+    struct fuse_file_info *fi)
+{
+	struct file *file = file_of(fi);
+	int ret = 0;
+
+	if (from == 0 || file->text == NULL)
+		ret = list(sysfs_of(req), dir, file);
+	if (ret != 0)
+		fuse_reply_err(req, -ret);
+	else
+		reply_list(req, file, size, (size_t)from);
 }
 
 /* ---- changes */
@@ -276,15 +359,18 @@ pending_new(fuse_req_t req, size_t written)
 	return p;
 }
 
-/* A write is a value, whatever the offset. */
+/* A write is a value, whatever the offset, up to its first NUL. */
 static void
 on_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size,
     off_t from, struct fuse_file_info *fi)
 {
-	struct pending *p = pending_new(req, size);
+	struct pending *p;
 	char *value;
 	int ret = -ENOMEM;
 
+	if (size > MAX_VALUE)
+		size = MAX_VALUE;
+	p = pending_new(req, size);
 	(void)from;
 	(void)fi;
 	if (p == NULL)
@@ -325,17 +411,83 @@ on_rmdir(fuse_req_t req, fuse_ino_t dir, const char *name)
 		pending_end(p, ret);
 }
 
+/* ---- what the kernel's directories refuse as well */
+
+static void
+on_create(fuse_req_t req, fuse_ino_t dir, const char *name, mode_t mode,
+    struct fuse_file_info *fi)
+{
+	(void)dir;
+	(void)name;
+	(void)mode;
+	(void)fi;
+	fuse_reply_err(req, EACCES);
+}
+
+static void
+on_mknod(
+    fuse_req_t req, fuse_ino_t dir, const char *name, mode_t mode, dev_t dev)
+{
+	(void)dir;
+	(void)name;
+	(void)mode;
+	(void)dev;
+	fuse_reply_err(req, EPERM);
+}
+
+static void
+on_symlink(fuse_req_t req, const char *to, fuse_ino_t dir, const char *name)
+{
+	(void)to;
+	(void)dir;
+	(void)name;
+	fuse_reply_err(req, EPERM);
+}
+
+static void
+on_unlink(fuse_req_t req, fuse_ino_t dir, const char *name)
+{
+	(void)dir;
+	(void)name;
+	fuse_reply_err(req, EPERM);
+}
+
+static void
+on_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t dir, const char *name)
+{
+	(void)ino;
+	on_unlink(req, dir, name);
+}
+
+static void
+on_rename(fuse_req_t req, fuse_ino_t dir, const char *name, fuse_ino_t to_dir,
+    const char *to, unsigned flags)
+{
+	(void)to_dir;
+	(void)to;
+	(void)flags;
+	on_unlink(req, dir, name);
+}
+
 static const struct fuse_lowlevel_ops ops = {
 	.lookup = on_lookup,
 	.getattr = on_getattr,
 	.setattr = on_setattr,
-	.readdir = on_readdir,
 	.open = on_open,
 	.read = on_read,
 	.release = on_release,
+	.opendir = on_opendir,
+	.readdir = on_readdir,
+	.releasedir = on_release,
 	.write = on_write,
 	.mkdir = on_mkdir,
 	.rmdir = on_rmdir,
+	.create = on_create,
+	.mknod = on_mknod,
+	.symlink = on_symlink,
+	.unlink = on_unlink,
+	.link = on_link,
+	.rename = on_rename,
 };
 
 /* ---- the session */
@@ -470,6 +622,13 @@ sysfs_start(struct daemon *d, char *err, size_t errlen)
 	ev_io_start(d->main.ev, &s->io);
 	d->sysfs = s;
 	return 0;
+}
+
+void
+sysfs_forget(struct daemon *d, const struct disk *disk)
+{
+	if (d->sysfs != NULL)
+		tree_forget(d->sysfs->tree, disk->name);
 }
 
 void

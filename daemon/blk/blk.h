@@ -174,6 +174,7 @@ struct profile {
 	bool write_zeroes_segment;  /* counts as a segment, as in 4.14 (2.6) */
 	bool discard_adds_segments; /* a merge of discards does (3.4) */
 	bool bio_queue_mode;        /* null_blk's queue_mode=0 exists */
+	bool shows_none_first;      /* before a scheduler that is in use */
 };
 
 extern const struct profile profiles[]; /* ends with {} */

@@ -98,6 +98,7 @@ const struct profile profiles[] = {
 	    .stat_fields = 17,
 	    .hz = 250,
 	    .io_ticks = IO_TICKS_PRECISE,
+	    .shows_none_first = true,
 	},
 	{},
 };

@@ -590,6 +590,31 @@ char *ctl_awaited(const struct disk *disk, uint64_t id, uint64_t hits);
 /* An attribute as null_blk prints it, a string; NULL when out of memory. */
 struct json_t *ctl_value(const struct attr *a, const struct disk_conf *conf);
 
+/* -------------------------------------------------------------- inject.c */
+
+#define NR_INJECTS   3u
+#define INJECT_INERT 4u
+
+/* What such a directory has that is of no effect here. */
+struct inject {
+	uint64_t inert[INJECT_INERT];
+};
+
+void inject_init(struct inject *inject);
+/* The directories, the attributes behind them, their files; NULL: no more. */
+const char *inject_directory(unsigned i);
+const char *inject_attribute(unsigned i);
+const char *inject_file(unsigned file);
+/* What cat shows. */
+void inject_show(const struct inject *inject, unsigned i, unsigned file,
+    const struct disk_conf *conf, FILE *out);
+/*
+ * echo: 0, or -errno as the kernel has it.  What the attribute is to be set to
+ * is in out, or nothing: "".
+ */
+int inject_write(struct inject *inject, unsigned file, const char *value,
+    char *out, size_t len);
+
 /* ---------------------------------------------------------------- tree.c */
 
 /*
@@ -608,6 +633,8 @@ struct tree_entry {
 /* NULL: no memory.  It looks into `ctl` each time. */
 struct tree *tree_new(const struct ctl *ctl);
 void tree_free(struct tree *t); /* NULL is fine */
+/* A device is gone: one that gets its name has other numbers. */
+void tree_forget(struct tree *t, const char *name);
 /* The nth entry of a directory; false: there are fewer, or it is none. */
 bool tree_entry(struct tree *t, uint64_t dir, unsigned n, struct tree_entry *e);
 /* 0: there is none of that name. */

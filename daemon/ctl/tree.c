@@ -5,6 +5,7 @@
  *
  *	config/nullb/features
  *	config/nullb/NAME/ATTRIBUTE	mkdir and rmdir; power brings it up
+ *	config/nullb/NAME/timeout_inject/probability ...
  *	block/NAME/stat ...		while it is on
  *	block/NAME/queue/ATTRIBUTE
  *	block/NAME/queue/iosched/ATTRIBUTE
@@ -16,8 +17,8 @@
  *	generation of    slot of the     kind      row of its
  *	the slot         device, + 1               table
  *
- * A slot is a name that was looked up; when its device is gone, another may
- * have it.  Fixed files have numbers below that.
+ * A slot is a device that was looked up; when it is gone, another may have it.
+ * Fixed files have numbers below that.
  */
 #include "ctl/ctl.h"
 
@@ -32,6 +33,8 @@
 #define SLOT_SHIFT 16
 #define KIND_SHIFT 12
 #define ROW_MASK   ((1u << KIND_SHIFT) - 1)
+#define FILE_BITS  4 /* of a row that has a directory's number above it */
+#define FILE_MASK  ((1u << FILE_BITS) - 1)
 #define MAX_SLOTS  0xfffeu
 
 enum {
@@ -51,12 +54,16 @@ enum kind {
 	QUEUE_ATTR,
 	IOSCHED_DIR,
 	IOSCHED_ATTR,
+	INJECT_DIR,
+	INJECT_FILE,
+	QUEUE_FILE,
 	NR_KINDS
 };
 
 struct slot {
-	char name[DISK_NAME_LEN];
+	char name[DISK_NAME_LEN]; /* "": of no device */
 	uint32_t generation;
+	struct inject inject[NR_INJECTS];
 };
 
 struct tree {
@@ -67,7 +74,7 @@ struct tree {
 
 /* What a number means. */
 struct node {
-	const struct slot *slot; /* NULL: a fixed file */
+	struct slot *slot; /* NULL: a fixed file */
 	struct disk *disk;
 	enum kind kind;
 	unsigned row;
@@ -91,6 +98,69 @@ tree_free(struct tree *t)
 	free(t);
 }
 
+/* ---- what there is */
+
+/* A text that is always the same; NULL: print_block() has it. */
+struct file {
+	const char *name, *text;
+};
+
+static const struct file block_files[] = {
+	{ "alignment_offset", "0" },
+	{ "capability", "0" },
+	{ "discard_alignment", "0" },
+	{ "hidden", "0" },
+	{ "inflight", NULL },
+	{ "queue", NULL },
+	{ "removable", "0" },
+	{ "ro", NULL },
+	{ "size", NULL },
+	{ "stat", NULL },
+	{},
+};
+
+/* Of queue/ what is no attribute of ours, but true. */
+static const struct file queue_files[] = {
+	{ "add_random", "0" },
+	{ "dax", "0" },
+	{ "discard_zeroes_data", "0" },
+	{ "max_integrity_segments", "0" },
+	{ "optimal_io_size", "0" },
+	{ "rq_affinity", "1" },
+	{ "stable_writes", "0" },
+	{ "write_same_max_bytes", "0" },
+	{},
+};
+#define NR(table) ((unsigned)(sizeof(table) / sizeof((table)[0])) - 1)
+
+/* Which table a kind's rows are in, by what stands before their names. */
+static bool
+is_in(enum kind kind, const struct attr *a)
+{
+	switch (kind) {
+	case CONFIG_ATTR: return disk_attr_is_file(a);
+	case QUEUE_ATTR: return strcmp(attr_prefix(a), "queue/") == 0;
+	case IOSCHED_ATTR: return strcmp(attr_prefix(a), "queue/iosched/") == 0;
+	default: return false;
+	}
+}
+
+/* How many rows a kind has, at most. */
+static unsigned
+nr_rows(enum kind kind)
+{
+	switch (kind) {
+	case CONFIG_ATTR:
+	case QUEUE_ATTR:
+	case IOSCHED_ATTR: return (unsigned)attr_count(disk_attrs);
+	case BLOCK_FILE: return NR(block_files);
+	case QUEUE_FILE: return NR(queue_files);
+	case INJECT_DIR: return NR_INJECTS;
+	case INJECT_FILE: return NR_INJECTS << FILE_BITS;
+	default: return 1;
+	}
+}
+
 /* ---- numbers */
 
 static struct disk *
@@ -107,18 +177,6 @@ find_slot(const struct tree *t, const char *name)
 {
 	for (unsigned i = 0; i < t->nr_slots; i++)
 		if (strcmp(t->slot[i].name, name) == 0)
-			return &t->slot[i];
-	return NULL;
-}
-
-/* One whose device is gone.  There are some: then few are looked at. */
-static struct slot *
-idle_slot(const struct tree *t)
-{
-	if (t->nr_slots < MAX_SLOTS && t->nr_slots <= 2 * t->ctl->nr_disks)
-		return NULL;
-	for (unsigned i = 0; i < t->nr_slots; i++)
-		if (find_disk(t, t->slot[i].name) == NULL)
 			return &t->slot[i];
 	return NULL;
 }
@@ -147,14 +205,25 @@ slot_of(struct tree *t, const char *name)
 
 	if (s != NULL)
 		return s;
-	s = idle_slot(t);
+	s = find_slot(t, "");
 	if (s == NULL)
 		s = one_more_slot(t);
 	if (s == NULL)
 		return NULL;
 	snprintf(s->name, sizeof(s->name), "%s", name);
 	s->generation++;
+	for (unsigned i = 0; i < NR_INJECTS; i++)
+		inject_init(&s->inject[i]);
 	return s;
+}
+
+void
+tree_forget(struct tree *t, const char *name)
+{
+	struct slot *s = find_slot(t, name);
+
+	if (s != NULL)
+		s->name[0] = '\0';
 }
 
 /* 0: there is no room for it. */
@@ -166,6 +235,19 @@ ino_of(struct tree *t, const struct slot *s, enum kind kind, unsigned row)
 	return (uint64_t)s->generation << 32 |
 	       (uint64_t)(s - t->slot + 1) << SLOT_SHIFT |
 	       (uint64_t)kind << KIND_SHIFT | row;
+}
+
+/* Is it there only while the device is on? */
+static bool
+needs_power(enum kind kind)
+{
+	switch (kind) {
+	case CONFIG_DIR:
+	case CONFIG_ATTR:
+	case INJECT_DIR:
+	case INJECT_FILE: return false;
+	default: return true;
+	}
 }
 
 /* False: it is gone, or there never was such a file. */
@@ -184,27 +266,11 @@ resolve(const struct tree *t, uint64_t ino, struct node *out)
 	out->row = ino & ROW_MASK;
 	out->disk = find_disk(t, out->slot->name);
 	return out->slot->generation == ino >> 32 && out->kind < NR_KINDS &&
-	       out->disk != NULL &&
-	       (out->kind <= CONFIG_ATTR || out->disk->queue != NULL);
+	       out->row < nr_rows(out->kind) && out->disk != NULL &&
+	       (!needs_power(out->kind) || out->disk->queue != NULL);
 }
 
 /* ---- what is in a directory */
-
-static const char *const block_files[] = { "inflight", "queue", "removable",
-	"ro", "size", "stat" };
-#define NR_BLOCK_FILES (sizeof(block_files) / sizeof(block_files[0]))
-
-/* Which table a kind's rows are in, by what stands before their names. */
-static bool
-is_in(enum kind kind, const struct attr *a)
-{
-	switch (kind) {
-	case CONFIG_ATTR: return a->group == &null_blk;
-	case QUEUE_ATTR: return strcmp(attr_prefix(a), "queue/") == 0;
-	case IOSCHED_ATTR: return strcmp(attr_prefix(a), "queue/iosched/") == 0;
-	default: return false;
-	}
-}
 
 /* The nth attribute of such a directory: its row, or -1. */
 static int
@@ -254,29 +320,54 @@ give_row(struct tree *t, const struct node *dir, enum kind kind, unsigned n,
 			       ino_of(t, dir->slot, kind, (unsigned)row));
 }
 
-/* queue/ has iosched/ at its end, if there is a scheduler. */
+/* A device has directories of fault injection first. */
+static bool
+give_config(
+    struct tree *t, const struct node *dir, unsigned n, struct tree_entry *e)
+{
+	if (n >= NR_INJECTS)
+		return give_row(t, dir, CONFIG_ATTR, n - NR_INJECTS, e);
+	return give(
+	    e, inject_directory(n), ino_of(t, dir->slot, INJECT_DIR, n));
+}
+
+static bool
+give_inject(
+    struct tree *t, const struct node *dir, unsigned n, struct tree_entry *e)
+{
+	return inject_file(n) != NULL && give(e, inject_file(n),
+					     ino_of(t, dir->slot, INJECT_FILE,
+						 dir->row << FILE_BITS | n));
+}
+
+/* queue/ has iosched/ first, if there is a scheduler. */
 static bool
 give_queue(
     struct tree *t, const struct node *dir, unsigned n, struct tree_entry *e)
 {
-	if (give_row(t, dir, QUEUE_ATTR, n, e))
-		return true;
-	return (n == 0 || nth_row(QUEUE_ATTR, n - 1) >= 0) &&
-	       dir->disk->conf.scheduler->ops != NULL &&
-	       give(e, "iosched", ino_of(t, dir->slot, IOSCHED_DIR, 0));
+	if (dir->disk->conf.scheduler->ops != NULL && n-- == 0)
+		return give(e, "iosched", ino_of(t, dir->slot, IOSCHED_DIR, 0));
+	if (n < NR(queue_files))
+		return give(e, queue_files[n].name,
+		    ino_of(t, dir->slot, QUEUE_FILE, n));
+	n -= NR(queue_files);
+	return give_row(t, dir, QUEUE_ATTR, n, e);
 }
 
 static bool
 give_block(
     struct tree *t, const struct node *dir, unsigned n, struct tree_entry *e)
 {
+	const char *name = block_files[n].name;
 	enum kind kind = BLOCK_FILE;
 
-	if (n >= NR_BLOCK_FILES)
+	if (name == NULL)
 		return false;
-	if (strcmp(block_files[n], "queue") == 0)
+	if (strcmp(name, "queue") == 0) {
 		kind = QUEUE_DIR;
-	return give(e, block_files[n], ino_of(t, dir->slot, kind, n));
+		n = 0;
+	}
+	return give(e, name, ino_of(t, dir->slot, kind, n));
 }
 
 static bool
@@ -307,7 +398,8 @@ tree_entry(struct tree *t, uint64_t dir, unsigned n, struct tree_entry *e)
 	if (node.slot == NULL)
 		return give_fixed(t, dir, n, e);
 	switch (node.kind) {
-	case CONFIG_DIR: return give_row(t, &node, CONFIG_ATTR, n, e);
+	case CONFIG_DIR: return give_config(t, &node, n, e);
+	case INJECT_DIR: return give_inject(t, &node, n, e);
 	case BLOCK_DIR: return give_block(t, &node, n, e);
 	case QUEUE_DIR: return give_queue(t, &node, n, e);
 	case IOSCHED_DIR: return give_row(t, &node, IOSCHED_ATTR, n, e);
@@ -372,31 +464,34 @@ tree_mode(const struct tree *t, uint64_t ino, mode_t *out)
 	case IOSCHED_ATTR:
 		*out = S_IFREG | (disk_attrs[n.row].live ? 0644 : 0444);
 		break;
+	case INJECT_FILE: *out = S_IFREG | 0644; break;
+	case QUEUE_FILE:
 	case BLOCK_FILE: *out = S_IFREG | 0444; break;
 	default: *out = S_IFDIR | 0755; break;
 	}
 	return 0;
 }
 
-/* null_blk's features_show(): sorted, commas between. */
+/* elv_iosched_show(): all that there are. */
 static void
-print_features(FILE *out)
+print_schedulers(const struct disk_conf *conf, FILE *out)
 {
-	const char *last = "", *next;
+	const struct elevator_type *e = &elevators[0];
+	bool none = conf->scheduler == e,
+	     first = conf->kernel->shows_none_first;
 
-	for (;;) {
-		next = NULL;
-		for (const struct attr *a = disk_attrs; a->name != NULL; a++)
-			if (is_in(CONFIG_ATTR, a) &&
-			    strcmp(a->name, last) > 0 &&
-			    (next == NULL || strcmp(a->name, next) < 0))
-				next = a->name;
-		if (next == NULL)
-			break;
-		fprintf(out, "%s%s", *last != '\0' ? "," : "", next);
-		last = next;
+	if (conf->no_sched) {
+		fprintf(out, "%s\n", e->name);
+		return;
 	}
-	fputc('\n', out);
+	if (none || first)
+		fprintf(out, none ? "[%s] " : "%s ", e->name);
+	for (const struct elevator_type *other = e + 1; other->name != NULL;
+	     other++)
+		if (other->available)
+			fprintf(out, other == conf->scheduler ? "[%s] " : "%s ",
+			    other->name);
+	fprintf(out, "%s\n", none || first ? "" : e->name);
 }
 
 /* A line; bad blocks are lines, perhaps none. */
@@ -405,37 +500,46 @@ print_attr(const struct attr *a, const struct disk_conf *conf, FILE *out)
 {
 	long before = ftell(out);
 
+	if (a->type == ATTR_ROW && a->rows == elevators) {
+		print_schedulers(conf, out);
+		return;
+	}
 	attr_get(a, conf, out);
 	if (a->type != ATTR_OBJECT || ftell(out) != before)
 		fputc('\n', out);
 }
 
 static void
-print_block(struct disk *d, const char *name, uint64_t now, FILE *out)
+print_block(struct disk *d, const struct file *file, uint64_t now, FILE *out)
 {
 	struct queue_stat st;
 
+	if (file->text != NULL) {
+		fprintf(out, "%s\n", file->text);
+		return;
+	}
 	stat_read(d->queue, &st, now);
-	if (strcmp(name, "stat") == 0)
+	if (strcmp(file->name, "stat") == 0)
 		stat_show(d->queue, &st, out);
-	else if (strcmp(name, "inflight") == 0)
+	else if (strcmp(file->name, "inflight") == 0)
 		fprintf(out, "%8u %8u\n", (unsigned)st.inflight_rw[0],
 		    (unsigned)st.inflight_rw[1]);
-	else if (strcmp(name, "size") == 0)
+	else if (strcmp(file->name, "size") == 0)
 		fprintf(out, "%" PRIu64 "\n", disk_size(d) >> SECTOR_SHIFT);
-	else /* ro, removable */
-		fprintf(out, "%d\n", strcmp(name, "ro") == 0 && d->conf.ro);
+	else
+		fprintf(out, "%d\n", d->conf.ro);
 }
 
 int
 tree_read(const struct tree *t, uint64_t ino, uint64_t now, FILE *out)
 {
 	struct node n;
+	unsigned i;
 
 	if (!resolve(t, ino, &n))
 		return -ENOENT;
 	if (ino == INO_FEATURES) {
-		print_features(out);
+		disk_features(out);
 		return 0;
 	}
 	if (n.slot == NULL)
@@ -449,7 +553,15 @@ tree_read(const struct tree *t, uint64_t ino, uint64_t now, FILE *out)
 		print_attr(&disk_attrs[n.row], disk_shown(n.disk), out);
 		return 0;
 	case BLOCK_FILE:
-		print_block(n.disk, block_files[n.row], now, out);
+		print_block(n.disk, &block_files[n.row], now, out);
+		return 0;
+	case QUEUE_FILE:
+		fprintf(out, "%s\n", queue_files[n.row].text);
+		return 0;
+	case INJECT_FILE:
+		i = n.row >> FILE_BITS;
+		inject_show(&n.slot->inject[i], i, n.row & FILE_MASK,
+		    disk_shown(n.disk), out);
 		return 0;
 	default: return -EISDIR;
 	}
@@ -497,6 +609,8 @@ set(const struct tree *t, void *from, struct disk *d, const struct attr *a,
 
 	snprintf(name, sizeof(name), "%s%s", attr_prefix(a), a->name);
 	if (a->type == ATTR_ROW) {
+		for (; isspace((unsigned char)*value); value++)
+			len--;
 		while (len > 0 && isspace((unsigned char)value[len - 1]))
 			len--;
 		value = word = strndup(value, len);
@@ -508,6 +622,21 @@ set(const struct tree *t, void *from, struct disk *d, const struct attr *a,
 	return ret;
 }
 
+static int
+write_inject(const struct tree *t, void *from, const struct node *n,
+    const char *value, uint64_t now)
+{
+	unsigned i = n->row >> FILE_BITS;
+	char text[80], err[CTL_MAX_ERROR];
+	int ret = inject_write(
+	    &n->slot->inject[i], n->row & FILE_MASK, value, text, sizeof(text));
+
+	if (ret != 0 || text[0] == '\0')
+		return ret;
+	return ctl_set(t->ctl, from, n->disk, inject_attribute(i), text, now,
+	    err, sizeof(err));
+}
+
 int
 tree_write(const struct tree *t, void *from, uint64_t ino, const char *value,
     uint64_t now)
@@ -517,6 +646,8 @@ tree_write(const struct tree *t, void *from, uint64_t ino, const char *value,
 
 	if (!resolve(t, ino, &n))
 		return -ENOENT;
+	if (n.slot != NULL && n.kind == INJECT_FILE)
+		return write_inject(t, from, &n, value, now);
 	if (n.slot == NULL || (n.kind != CONFIG_ATTR && n.kind != QUEUE_ATTR &&
 				  n.kind != IOSCHED_ATTR))
 		return -EACCES;

@@ -278,7 +278,8 @@ const struct attr disk_attrs[] = {
 		    "blocks" },
 	{ FAULT_ATTR(timeout),
 	    .help = "requests that are dropped and then fail with ETIMEDOUT: "
-		    "INTERVAL,PROBABILITY,SPACE,TIMES, four numbers" },
+		    "INTERVAL,PROBABILITY,SPACE,TIMES, four numbers, or some "
+		    "of them: times=1" },
 	{ FAULT_ATTR(requeue),
 	    .help = "requests that the driver takes only the second time; the "
 		    "same" },
@@ -498,6 +499,14 @@ by_name(const void *a, const void *b)
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+bool
+disk_attr_is_file(const struct attr *a)
+{
+	return a->group == &null_blk && a->object != &fault_timeout_object &&
+	       a->object != &fault_requeue_object &&
+	       a->object != &fault_init_hctx_object;
+}
+
 void
 disk_features(FILE *out)
 {
@@ -508,7 +517,7 @@ disk_features(FILE *out)
 	if (names == NULL)
 		return;
 	for (const struct attr *a = disk_attrs; a->name != NULL; a++)
-		if (a->group == &null_blk)
+		if (disk_attr_is_file(a))
 			names[nr++] = a->name;
 	qsort(names, nr, sizeof(const char *), by_name);
 	for (i = 0; i < nr; i++)

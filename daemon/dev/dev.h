@@ -332,7 +332,12 @@ struct disk_conf {
 extern const struct attr disk_attrs[];
 extern const struct attr_group null_blk; /* those of its configfs */
 /*
- * Those that are null_blk's, in the form of its configfs' "features":
+ * Has null_blk's configfs a file of that name?  For timeout, requeue and
+ * init_hctx it has directories.
+ */
+bool disk_attr_is_file(const struct attr *a);
+/*
+ * Those, in the form of its configfs' "features":
  * alphabetical, commas between, a newline at the end.
  */
 void disk_features(FILE *out);

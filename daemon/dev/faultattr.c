@@ -2,7 +2,8 @@
 /*
  * null_blk's own faults (1.9): an attribute of four numbers,
  * <interval>,<probability>,<space>,<times>, read and decided upon as in the
- * kernel's lib/fault-inject.c, but that a seed decides what is drawn.
+ * kernel's lib/fault-inject.c, but that a seed decides what is drawn.  One of
+ * them alone is set as probability=50, which is a write to a file there.
  */
 #include "dev/fault.h"
 
@@ -13,6 +14,14 @@
 #include <string.h>
 
 #define MAX_TEXT 79u /* null_blk's string[80] */
+
+enum {
+	INTERVAL = 1,
+	PROBABILITY = 2,
+	SPACE = 4,
+	TIMES = 8,
+	ALL = 15
+};
 
 /* What it takes, beside what it counts. */
 struct numbers {
@@ -60,16 +69,24 @@ numbers_of(const void *obj)
 	return n;
 }
 
+/* Some of them; the others are as they are, or as the kernel begins. */
 static void
-take_over(struct fault_attr *a, const struct numbers *n)
+take_over(struct fault_attr *a, const struct numbers *n, unsigned which)
 {
 	pthread_mutex_lock(&a->lock);
+	if (!a->is_set)
+		a->interval = a->times = 1;
 	a->is_set = n->is_set;
-	a->interval = n->interval;
-	a->space = n->space;
-	a->times = n->times;
-	a->count = 0;
-	atomic_store(&a->probability, n->probability);
+	if (which & INTERVAL)
+		a->interval = n->interval;
+	if (which & SPACE)
+		a->space = n->space;
+	if (which & TIMES)
+		a->times = n->times;
+	if (which == ALL)
+		a->count = 0;
+	if (which & PROBABILITY)
+		atomic_store(&a->probability, n->probability);
 	pthread_mutex_unlock(&a->lock);
 }
 
@@ -80,7 +97,7 @@ object_copy(const void *obj)
 	struct fault_attr *a = object_new();
 
 	if (a != NULL)
-		take_over(a, &n);
+		take_over(a, &n, ALL);
 	return a;
 }
 
@@ -108,23 +125,12 @@ parse_int(const char *text, int64_t *out)
 	return ret;
 }
 
+/* All four, in null_blk's order. */
 static int
-parse(const char *value, struct numbers *n)
+parse_all(char *text, struct numbers *n)
 {
-	char copy[MAX_TEXT + 1], *rest = copy, *field[4];
-	size_t len = strlen(value);
+	char *rest = text, *field[4];
 
-	*n = (struct numbers){ .is_set = true };
-	while (len > 0 && isspace((unsigned char)value[len - 1]))
-		len--;
-	if (len == 0) { /* as null_blk: nothing is none */
-		n->is_set = false;
-		return 0;
-	}
-	if (len > MAX_TEXT)
-		return -EINVAL;
-	memcpy(copy, value, len);
-	copy[len] = '\0';
 	for (unsigned i = 0; i < 4; i++)
 		field[i] = strsep(&rest, ",");
 	if (field[3] == NULL || rest != NULL)
@@ -138,18 +144,80 @@ parse(const char *value, struct numbers *n)
 }
 
 static int
+parse_one(
+    const char *name, const char *text, struct numbers *n, unsigned *which)
+{
+	if (strcmp(name, "interval") == 0) {
+		*which |= INTERVAL;
+		return uint_parse(text, NULL, &n->interval);
+	}
+	if (strcmp(name, "probability") == 0) {
+		*which |= PROBABILITY;
+		return uint_parse(text, NULL, &n->probability);
+	}
+	if (strcmp(name, "space") == 0) {
+		*which |= SPACE;
+		return parse_int(text, &n->space);
+	}
+	if (strcmp(name, "times") == 0) {
+		*which |= TIMES;
+		return parse_int(text, &n->times);
+	}
+	return -EINVAL;
+}
+
+/* Some of them, by the names of the kernel's files. */
+static int
+parse_some(char *text, struct numbers *n, unsigned *which)
+{
+	char *word, *name;
+	int ret = 0;
+
+	*which = 0;
+	while (ret == 0 && (word = strsep(&text, ",")) != NULL) {
+		name = strsep(&word, "=");
+		ret = word == NULL ? -EINVAL : parse_one(name, word, n, which);
+	}
+	return ret;
+}
+
+static int
+parse(const char *value, struct numbers *n, unsigned *which)
+{
+	char copy[MAX_TEXT + 1];
+	size_t len = strlen(value);
+
+	*n = (struct numbers){ .is_set = true };
+	*which = ALL;
+	while (len > 0 && isspace((unsigned char)value[len - 1]))
+		len--;
+	if (len == 0) { /* as null_blk: nothing is none */
+		n->is_set = false;
+		return 0;
+	}
+	if (len > MAX_TEXT)
+		return -EINVAL;
+	memcpy(copy, value, len);
+	copy[len] = '\0';
+	return strchr(copy, '=') != NULL ? parse_some(copy, n, which)
+					 : parse_all(copy, n);
+}
+
+static int
 set(const char *name, void *obj, const char *value, char *err, size_t errlen)
 {
 	struct numbers n;
-	int ret = parse(value, &n);
+	unsigned which;
+	int ret = parse(value, &n, &which);
 
 	if (ret != 0)
 		return refuse(err, errlen, ret,
 		    "%s: \"%.80s\": allowed: INTERVAL,PROBABILITY,SPACE,TIMES, "
 		    "four numbers: each so many-th, percent, requests before "
-		    "the first, and how often (-1: without end)",
+		    "the first, and how often (-1: without end); or some of "
+		    "them: times=1",
 		    name, value);
-	take_over(obj, &n);
+	take_over(obj, &n, which);
 	return 0;
 }
 

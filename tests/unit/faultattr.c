@@ -117,6 +117,39 @@ reads_and_refuses(void **state)
 	fault_timeout_object.free(NULL);
 }
 
+/* A write to one of the kernel's files; what is not named stays. */
+static void
+takes_some_of_the_numbers(void **state)
+{
+	struct fault_attr *a = attr_of("");
+
+	(void)state;
+	assert_int_equal(
+	    fault_timeout_object.set(a, "probability=50\n", err, sizeof(err)),
+	    0);
+	assert_string_equal(reads(a), "1,50,0,1");
+	assert_int_equal(
+	    fault_timeout_object.set(a, "times=-1,space=3", err, sizeof(err)),
+	    0);
+	assert_string_equal(reads(a), "1,50,3,-1");
+	assert_int_equal(
+	    fault_timeout_object.set(a, "interval=2", err, sizeof(err)), 0);
+	assert_string_equal(reads(a), "2,50,3,-1");
+	assert_int_equal(
+	    fault_timeout_object.set(a, "space=1,odd=2", err, sizeof(err)),
+	    -EINVAL);
+	assert_int_equal(
+	    fault_timeout_object.set(a, "space=1,2", err, sizeof(err)),
+	    -EINVAL);
+	assert_int_equal(
+	    fault_timeout_object.set(a, "=1", err, sizeof(err)), -EINVAL);
+	assert_int_equal(
+	    fault_timeout_object.set(a, "times=2147483648", err, sizeof(err)),
+	    -ERANGE);
+	assert_string_equal(reads(a), "2,50,3,-1");
+	fault_timeout_object.free(a);
+}
+
 int
 main(void)
 {
@@ -124,6 +157,7 @@ main(void)
 		cmocka_unit_test(decides_in_the_kernels_order),
 		cmocka_unit_test(hits_as_often_as_probable),
 		cmocka_unit_test(reads_and_refuses),
+		cmocka_unit_test(takes_some_of_the_numbers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
