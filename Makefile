@@ -9,10 +9,11 @@ VERSION := 0.1.0
 
 # What is needed, as Debian 12 names it.  `make deps` installs what is missing.
 DEPS_BUILD := gcc make pkg-config libc6-dev libev-dev libinih-dev libjansson-dev libbsd-dev uthash-dev libfuse3-dev \
-	      libgnutls28-dev libnl-genl-3-dev
+	      libgnutls28-dev libnl-genl-3-dev libmicrohttpd-dev
 DEPS_DEMO  := fio
 DEPS_CHECK := valgrind strace libcmocka-dev libnbd-dev libnbd-bin python3-libnbd fio nbd-client qemu-utils \
-	      e2fsprogs blktrace clang-format clang-tidy cppcheck mandoc systemd gnutls-bin
+	      e2fsprogs blktrace clang-format clang-tidy cppcheck mandoc systemd gnutls-bin \
+	      curl python3-prometheus-client
 DEPS_KERNEL := qemu-system-x86 busybox-static kmod cpio xz-utils zstd fio nbd-client \
 	       fdisk e2fsprogs xfsprogs btrfs-progs lvm2 cryptsetup-bin
 DEPS_BENCH := fio libnbd-dev nbdkit nbd-server qemu-utils strace
@@ -28,10 +29,11 @@ E        := $(if $(V),@:,@echo)
 Q        := $(if $(V),,@)
 ALL_CFLAGS = -std=gnu17 $(OPT) $(WARN) $(SAN) -fno-strict-aliasing -pthread \
 	    -D_GNU_SOURCE -DNULLBD_VERSION='"$(VERSION)"' -Idaemon -Itests \
-	    $(shell pkg-config --cflags jansson inih libnl-genl-3.0 fuse3 2>/dev/null) $(CFLAGS)
+	    $(shell pkg-config --cflags jansson inih libnl-genl-3.0 fuse3 libmicrohttpd 2>/dev/null) $(CFLAGS)
 LIBS_CTL = $(shell pkg-config --libs jansson inih 2>/dev/null) -lm
 LIBS_EV  = -lev
 LIBS_FUSE = $(shell pkg-config --libs fuse3 2>/dev/null)
+LIBS_HTTP = $(shell pkg-config --libs libmicrohttpd 2>/dev/null)
 LIBS_TLS = $(shell pkg-config --libs gnutls 2>/dev/null)
 LIBS_NL  = $(shell pkg-config --libs libnl-genl-3.0 2>/dev/null)
 LIBS_NBD = $(shell pkg-config --libs libnbd 2>/dev/null)
@@ -71,7 +73,7 @@ $(B)/libupper.a: $(call obj,$(upper_src))
 
 $(B)/nullbd: $(call obj,$(main_src)) $(B)/libupper.a $(B)/libnullb.a
 	$(E) '  LD    $@'
-	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS_EV) $(LIBS_FUSE) $(LIBS_TLS) $(LIBS_CTL)
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS_EV) $(LIBS_FUSE) $(LIBS_HTTP) $(LIBS_TLS) $(LIBS_CTL)
 
 $(B)/nullbctl: $(call obj,$(client_src)) $(B)/libupper.a $(B)/libnullb.a
 	$(E) '  LD    $@'

@@ -143,6 +143,20 @@ client_kick(struct daemon *d, uint64_t id)
 	return 0;
 }
 
+uint64_t
+client_requests(struct daemon *d)
+{
+	struct conn *c;
+	uint64_t nr = 0;
+
+	pthread_mutex_lock(&d->clients_lock);
+	TAILQ_FOREACH(c, &d->clients, client)
+		nr +=
+		    atomic_load_explicit(&c->nr_requests, memory_order_relaxed);
+	pthread_mutex_unlock(&d->clients_lock);
+	return nr;
+}
+
 void
 client_end(struct daemon *d, const struct disk *disk, enum conn_end how)
 {

@@ -315,7 +315,11 @@ ctlconn_places(void *from, const struct disk *disk, struct place **out)
 	return uri_places(c->daemon, disk, out);
 }
 
-/* ---- zones */
+void
+ctlconn_state(void *from, struct daemon_state *out)
+{
+	daemon_state(conn_of(from)->daemon, out);
+}
 
 /* ---- traces */
 

@@ -16,6 +16,7 @@
  *	waiter.c   who changes a device, and waits until it is done
  *	ctlconn.c  one connection of the control socket
  *	sysfs.c    the devices as files
+ *	http.c     what was counted, over HTTP
  *	tracer.c   a trace on its way to files, or to such a connection
  *	uri.c      where a device is served
  *	host.c     what the machine has for us
@@ -66,6 +67,7 @@ enum exit_status {
 
 struct conn;
 struct daemon;
+struct http;
 struct loop;
 struct sysfs;
 struct tracer;
@@ -270,6 +272,8 @@ void client_publish(struct conn *c);
 int client_list(struct daemon *d, struct client **out);
 /* 0 or -ENOENT.  Main loop. */
 int client_kick(struct daemon *d, uint64_t id);
+/* Requests of all of them that are not answered.  Any thread. */
+uint64_t client_requests(struct daemon *d);
 /* All that are attached to a disk.  Main loop. */
 void client_end(struct daemon *d, const struct disk *disk, enum conn_end how);
 
@@ -280,6 +284,7 @@ struct listener {
 	ev_io io;
 	int fd;
 	bool control; /* the control socket, not NBD */
+	bool metrics; /* the same: HTTP */
 	enum tls_mode tls;
 	sa_family_t family; /* AF_UNIX, AF_INET, AF_INET6 or AF_VSOCK */
 	char path[109];     /* of a UNIX socket; else "" */
@@ -292,6 +297,12 @@ struct listener {
 	unsigned cid;  /* or of vsock; */
 	unsigned port; /* with the port it got */
 };
+
+static inline bool
+listener_is_nbd(const struct listener *ln)
+{
+	return !ln->control && !ln->metrics;
+}
 
 /*
  * Listen on a UNIX socket, or on every address that host:port means.  A
@@ -364,6 +375,7 @@ int ctlconn_trace(void *from, struct disk *disk);
 int ctlconn_clients(void *from, struct client **out);
 int ctlconn_kick(void *from, uint64_t id);
 int ctlconn_places(void *from, const struct disk *disk, struct place **out);
+void ctlconn_state(void *from, struct daemon_state *out);
 /* The disk that it is traced goes off: no more comes; or hang up on it. */
 void ctlconn_end_trace(struct ctlconn *c, bool hang_up);
 void ctlconn_await(void *from, struct disk *disk, uint64_t id, uint64_t hits);
@@ -388,6 +400,15 @@ int sysfs_start(struct daemon *d, char *err, size_t errlen);
 void sysfs_stop(struct daemon *d);
 /* A disk is about to be gone, and its files with it. */
 void sysfs_forget(struct daemon *d, const struct disk *disk);
+
+/* ---------------------------------------------------------------- http.c */
+
+/* On the main loop.  NULL: no memory, or no descriptors. */
+struct http *http_new(struct daemon *d);
+void http_free(struct http *h); /* NULL is fine; its connections end */
+/* Take over an accepted socket; on failure it is closed. */
+void http_new_conn(
+    struct http *h, int fd, const struct sockaddr *peer, socklen_t len);
 
 /* -------------------------------------------------------------- tracer.c */
 
@@ -568,7 +589,9 @@ void daemon_conn_closed(struct daemon *d);
 
 /* ---------------------------------------------------------------- main.c */
 
-#define MAX_LISTENERS (DAEMON_MAX_LISTENERS + 1) /* and the control's */
+#define MAX_METRICS 4u /* addresses that a name may have */
+/* and the control's */
+#define MAX_LISTENERS (DAEMON_MAX_LISTENERS + MAX_METRICS + 1)
 
 struct daemon {
 	struct config *config; /* all that was asked for, and served since */
@@ -604,6 +627,7 @@ struct daemon {
 	struct conn_list clients; /* of all loops */
 	struct ctlconn_list ctlconns;
 	struct sysfs *sysfs;        /* NULL: not mounted */
+	struct http *http;          /* NULL: no metrics */
 	struct waiter_list waiters; /* for a change, or that a device is off */
 	unsigned nr_ctlconns;
 	_Atomic unsigned nr_awaits; /* of them, that wait for a rule's hit; */
@@ -629,6 +653,8 @@ struct daemon {
 struct loop *daemon_least_loaded(struct daemon *d);
 /* May a client cause one line more in the log?  A few a second.  Any thread. */
 bool daemon_may_log(struct daemon *d);
+/* What metrics tell of it.  Main thread. */
+void daemon_state(struct daemon *d, struct daemon_state *out);
 /* A disk_set() is under way: see to it that it settles.  Main thread. */
 void daemon_settle(struct daemon *d);
 

@@ -40,7 +40,7 @@ pause_all(struct daemon *d, bool control_too)
 
 	d->accept_paused = true;
 	for (i = 0; i < d->nr_listeners; i++)
-		if (control_too || !d->listener[i].control)
+		if (control_too || listener_is_nbd(&d->listener[i]))
 			ev_io_stop(d->main.ev, &d->listener[i].io);
 }
 
@@ -126,7 +126,7 @@ on_connection(struct ev_loop *ev, ev_io *w, int revents)
 	(void)ev;
 	(void)revents;
 	for (i = 0; i < ACCEPTS_A_TURN; i++) {
-		if (!ln->control &&
+		if (listener_is_nbd(ln) &&
 		    atomic_load(&d->nr_conns) >= d->conf.max_connections) {
 			wait_for_room(d);
 			return;
@@ -142,6 +142,8 @@ on_connection(struct ev_loop *ev, ev_io *w, int revents)
 		d->limit_told = false;
 		if (ln->control)
 			ctlconn_new(d, fd);
+		else if (ln->metrics)
+			http_new_conn(d->http, fd, (struct sockaddr *)&ss, len);
 		else
 			conn_new(&d->main, fd, (struct sockaddr *)&ss, ln->tls);
 	}

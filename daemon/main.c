@@ -58,6 +58,7 @@ static const struct option long_options[] = {
 	{ "listen", required_argument, NULL, OPT_LISTEN },
 	{ "control", required_argument, NULL, OPT_SETTING },
 	{ "sysfs", required_argument, NULL, OPT_SETTING },
+	{ "metrics", required_argument, NULL, OPT_SETTING },
 	{ "workers", required_argument, NULL, OPT_SETTING },
 	{ "run", required_argument, NULL, OPT_RUN },
 	{ "print-uri", no_argument, NULL, OPT_PRINT_URI },
@@ -105,6 +106,9 @@ help(void)
 	    "      --sysfs DIR      mount the devices there as files, as in "
 	    "configfs\n"
 	    "                       and /sys/block\n"
+	    "      --metrics ADDRESS:PORT\n"
+	    "                       serve metrics there for Prometheus, over "
+	    "HTTP\n"
 	    "      --tls MODE       off, allowed or required\n"
 	    "      --tls-certificates DIR\n"
 	    "                       where server-cert.pem, server-key.pem and, "
@@ -290,6 +294,7 @@ make_disks(struct daemon *d, struct config *c)
 		.remove = waiter_remove,
 		.await = ctlconn_await,
 		.sweep = waiter_sweep,
+		.state = ctlconn_state,
 	};
 	STAILQ_FOREACH(dev, &c->devices, link)
 		if (device_add(d, dev, err, sizeof(err)) != 0)
@@ -366,6 +371,33 @@ listen_at(struct daemon *d, const struct endpoint *ep, char *err, size_t errlen)
 	    d, ep->host[0] != '\0' ? ep->host : NULL, ep->port, err, errlen);
 }
 
+/* Where metrics are served. */
+static int
+listen_metrics(struct daemon *d, char *err, size_t errlen)
+{
+	unsigned first = d->nr_listeners;
+	struct endpoint ep;
+	int ret = metrics_endpoint(d->conf.metrics, &ep, err, errlen);
+
+	if (ret != 0)
+		return ret;
+	d->http = http_new(d);
+	if (d->http == NULL)
+		return refuse(err, errlen, -ENOMEM,
+		    "metrics: out of memory, or of descriptors");
+	ret = listen_tcp(
+	    d, ep.host[0] != '\0' ? ep.host : NULL, ep.port, err, errlen);
+	for (; first < d->nr_listeners; first++) {
+		struct listener *ln = &d->listener[first];
+		bool v6 = ln->family == AF_INET6;
+
+		ln->metrics = true;
+		log_info("metrics at http://%s%s%s:%u/metrics", v6 ? "[" : "",
+		    ln->host, v6 ? "]" : "", ln->port);
+	}
+	return ret;
+}
+
 /* Sockets that were passed, or those that the configuration asks for. */
 static void
 make_listeners(struct daemon *d)
@@ -380,6 +412,8 @@ make_listeners(struct daemon *d)
 	/* first: who finds a device's socket finds this one as well */
 	if (d->conf.control != NULL &&
 	    listen_unix(d, d->conf.control, true, err, sizeof(err)) != 0)
+		goto fail;
+	if (d->conf.metrics != NULL && listen_metrics(d, err, sizeof(err)) != 0)
 		goto fail;
 	if (!systemd_passes_nbd(&d->systemd))
 		nr = daemon_endpoints(&d->conf, ep, err, sizeof(err));
@@ -446,6 +480,17 @@ on_settle(struct ev_loop *ev, ev_timer *w, int revents)
 	}
 	if (!more)
 		ev_timer_stop(ev, w);
+}
+
+void
+daemon_state(struct daemon *d, struct daemon_state *out)
+{
+	*out = (struct daemon_state){
+		.nr_connections = atomic_load(&d->nr_conns),
+		.nr_requests = client_requests(d),
+		.memory = page_pool_used(d->pages),
+		.memory_limit = page_pool_limit(d->pages),
+	};
 }
 
 void

@@ -66,7 +66,7 @@ _nullbctl() {
 		case $command:$nr in
 		:0) words=$(_nullbctl_commands) ;;
 		help:0) words=$(_nullbctl_attributes) ;;
-		clients:* | list:* | kick:* | help:* | features:* | create:0) ;;
+		clients:* | list:* | metrics:* | kick:* | help:* | features:* | create:0) ;;
 		create:*)
 			words=$(_nullbctl_attributes | sed 's/$/=/')
 			compopt -o nospace 2>/dev/null

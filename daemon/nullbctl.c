@@ -488,6 +488,17 @@ run_queue(const struct args *args)
 }
 
 static void
+run_metrics(const struct args *args)
+{
+	json_t *answer = ask("metrics", NULL, NULL);
+
+	(void)args;
+	if (!asking.json)
+		fputs(ask_string(answer, "metrics"), stdout);
+	json_decref(answer);
+}
+
+static void
 run_clients(const struct args *args)
 {
 	(void)args;
@@ -974,6 +985,8 @@ static const struct command {
 	{ "trace", "NAME [-o FILE] [-w SECONDS]",
 	    "trace to FILE.blktrace.N, for blkparse; - is standard output", 1,
 	    1, run_trace, "ow" },
+	{ "metrics", "", "all that was counted, as Prometheus reads it", 0, 0,
+	    run_metrics, "j" },
 	{ "clients", "", "who is connected", 0, 0, run_clients, "j" },
 	{ "kick", "ID", "hang up on one of them", 1, 1, run_kick, "j" },
 	{ "uri", "NAME", "where it is served, an NBD URI a line", 1, 1, run_uri,

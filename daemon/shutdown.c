@@ -76,6 +76,8 @@ shutdown_begin(struct daemon *d)
 	listen_close_all(d);
 	ctlconn_close_all(d);
 	sysfs_stop(d);
+	http_free(d->http);
+	d->http = NULL;
 	ev_timer_stop(d->main.ev, &d->depart); /* all go, at this one's pace */
 	TAILQ_FOREACH(c, &d->main.conns, link)
 		conn_shutdown(c);

@@ -72,7 +72,7 @@ uri_listener(const struct daemon *d, bool tls_only)
 	const struct listener *ln, *first = NULL;
 
 	for (ln = d->listener; ln < d->listener + d->nr_listeners; ln++) {
-		if (ln->control)
+		if (!listener_is_nbd(ln))
 			continue;
 		if (!tls_only || ln->tls != TLS_OFF)
 			return ln;
@@ -116,7 +116,7 @@ log_others(const struct daemon *d)
 	char uri[PLACE_URI];
 
 	for (ln = d->listener; ln < d->listener + d->nr_listeners; ln++) {
-		if (ln->control || ln == first)
+		if (!listener_is_nbd(ln) || ln == first)
 			continue;
 		uri_make(uri, sizeof(uri), ln, "", false);
 		log_info("listening at %s, too", uri);
@@ -143,7 +143,7 @@ uri_log_all(const struct daemon *d)
 static bool
 is_at(const struct disk *disk, const struct listener *ln)
 {
-	if (disk->queue == NULL || ln->control)
+	if (disk->queue == NULL || !listener_is_nbd(ln))
 		return false;
 	return !disk->conf.tls_only || ln->tls != TLS_OFF;
 }

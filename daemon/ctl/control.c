@@ -519,6 +519,25 @@ run_trace(struct call *call, struct disk *d)
 }
 
 static json_t *
+run_metrics(struct call *call)
+{
+	const struct ctl *ctl = call->ctl;
+	struct daemon_state state = {};
+	char *text = NULL;
+	json_t *json;
+	size_t len;
+
+	if (ctl->state != NULL)
+		ctl->state(call->from, &state);
+	if (metrics_text(
+		ctl->disks, ctl->nr_disks, &state, call->now, &text, &len) != 0)
+		return fail(ENOMEM, "metrics: no memory");
+	json = json_stringn(text, len);
+	free(text);
+	return json_pack("{s:b, s:o}", "ok", 1, "metrics", json);
+}
+
+static json_t *
 run_clients(struct call *call)
 {
 	struct client *list = NULL;
@@ -722,6 +741,7 @@ static const struct command {
 	{ "iostat", .run = run_iostat },
 	{ "diskstats", .run = run_diskstats },
 	{ "trace", .run_on = run_trace },
+	{ "metrics", .run = run_metrics },
 	{ "clients", .run = run_clients },
 	{ "kick", .run = run_kick },
 	{ "uri", .run_on = run_uri },

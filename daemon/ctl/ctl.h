@@ -49,6 +49,7 @@ struct daemon_conf {
 	uint32_t port;        /* 0: none */
 	char *control;        /* path of the control socket; NULL: none */
 	char *sysfs;          /* where files are mounted; NULL: nowhere */
+	char *metrics;        /* where HTTP is served; NULL: nowhere */
 	uint32_t workers;     /* loops; 0: one a core, or a CPU of `affinity` */
 	char *affinity;       /* their CPUs, see cpu_list_parse(); NULL: any */
 	char *default_export; /* what "" means; NULL: the first */
@@ -95,6 +96,13 @@ int endpoint_parse(
  */
 int daemon_endpoints(const struct daemon_conf *conf, struct endpoint *out,
     char *err, size_t errlen);
+
+/*
+ * conf->metrics, "HOST:PORT", "[V6]:PORT" or ":PORT".  0, or -EINVAL with a
+ * sentence.
+ */
+int metrics_endpoint(
+    const char *text, struct endpoint *out, char *err, size_t errlen);
 
 /*
  * "0-3,8": the numbers in their order, in cpu[DAEMON_MAX_CPUS].  How many, or
@@ -365,6 +373,10 @@ int tracefile_flush(struct tracefile *t);
 void tracefile_free(struct tracefile *t);
 /* ------------------------------------------------------------ segments.c */
 
+/* Why bios are split and merges refused, in a word. */
+extern const char *const split_names[SPLIT_NR];
+extern const char *const refusal_names[REFUSED_NR];
+
 /*
  * What became of bvecs on a disk that is on: raw numbers.  NULL when out of
  * memory.
@@ -376,6 +388,8 @@ int segments_add(struct json_t *json, const struct queue_stat *st);
 int segments_print(struct json_t *json, FILE *out);
 
 /* ------------------------------------------------------------- latency.c */
+
+extern const char *const group_names[STAT_NR]; /* "read", "write", ... */
 
 /* How long requests of a disk that is on took.  NULL when out of memory. */
 struct json_t *latency_pack(const struct disk *d);
@@ -488,6 +502,26 @@ struct json_t *faults_pack_log(const struct disk *d);
 int faults_print(struct json_t *json, FILE *out);
 int faults_print_log(struct json_t *json, FILE *out);
 
+/* ------------------------------------------------------------- metrics.c */
+
+#define METRICS_TYPE \
+	"application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+/* What metrics tell of the daemon itself. */
+struct daemon_state {
+	unsigned nr_connections;
+	uint64_t nr_requests;  /* of them all, not answered */
+	uint64_t memory;       /* bytes in use of the pool */
+	uint64_t memory_limit; /* 0: none */
+};
+
+/*
+ * Everything that was counted, as METRICS_TYPE: *text is to be freed.  0 or
+ * -ENOMEM.
+ */
+int metrics_text(struct disk *const *disks, unsigned nr,
+    const struct daemon_state *state, uint64_t now, char **text, size_t *len);
+
 /* ------------------------------------------------------------- control.c */
 
 #define PLACE_URI 512u
@@ -553,6 +587,8 @@ struct ctl {
 	 * (zones_sweep()).  NULL: who next uses them does.
 	 */
 	void (*sweep)(void *from, struct disk *d);
+	/* For metrics.  NULL: there is no daemon to tell of. */
+	void (*state)(void *from, struct daemon_state *out);
 };
 
 /*

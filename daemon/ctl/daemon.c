@@ -49,6 +49,16 @@ affinity_check(const char *value, char *err, size_t errlen)
 	return nr < 0 ? nr : 0;
 }
 
+static int
+metrics_check(const char *value, char *err, size_t errlen)
+{
+	struct endpoint e;
+
+	if (*value == '\0')
+		return 0;
+	return metrics_endpoint(value, &e, err, errlen);
+}
+
 #define DAEMON(f) ATTR_FIELD(struct daemon_conf, f), .group = &daemon_group
 
 const struct attr daemon_attrs[] = {
@@ -70,6 +80,10 @@ const struct attr daemon_attrs[] = {
 	{ DAEMON(sysfs), .max = 4095,
 	    .help = "directory to mount the devices on as files, as null_blk's "
 		    "configfs and /sys/block have them (FUSE); none if empty" },
+	{ DAEMON(metrics), .max = DAEMON_MAX_PLACE, .check = metrics_check,
+	    .help = "where to serve metrics for Prometheus over HTTP: "
+		    "HOST:PORT, [V6]:PORT, or :PORT for every address; nowhere "
+		    "if empty" },
 	{ DAEMON(workers), .def = "0", .max = 256,
 	    .help = "loops, each a CPU to the block layer; 0: one a core, or "
 		    "one for each CPU of `affinity`" },
@@ -260,6 +274,27 @@ endpoint_parse(const char *text, struct endpoint *out, char *err, size_t errlen)
 		    "listen: \"%s\": tls: allowed: off, allowed, required",
 		    text);
 	return parse_place(place, out, err, errlen);
+}
+
+int
+metrics_endpoint(
+    const char *text, struct endpoint *out, char *err, size_t errlen)
+{
+	const char *host, *port;
+	uint64_t number;
+	size_t len;
+
+	*out = (struct endpoint){};
+	if (*text == '/' || *text == '.' ||
+	    split_host(text, &host, &len, &port) != 0 || port == NULL ||
+	    len >= sizeof(out->host) || uint_parse(port, NULL, &number) != 0 ||
+	    number > UINT16_MAX)
+		return refuse(err, errlen, -EINVAL,
+		    "metrics: \"%.60s\": allowed: HOST:PORT, [V6]:PORT, :PORT",
+		    text);
+	memcpy(out->host, host, len);
+	out->port = (uint32_t)number;
+	return 0;
 }
 
 int

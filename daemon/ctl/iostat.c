@@ -227,13 +227,6 @@ fio_line(bool sectors, const char *name, const struct sample *from,
 
 /* ---- samples as JSON */
 
-static const char *const group_names[STAT_NR] = {
-	[STAT_READ] = "read",
-	[STAT_WRITE] = "write",
-	[STAT_DISCARD] = "discard",
-	[STAT_FLUSH] = "flush",
-};
-
 json_t *
 sample_pack(const struct sample *s)
 {

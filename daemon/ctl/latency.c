@@ -13,7 +13,7 @@
 
 #define A_LINE 4u /* percentiles */
 
-static const char *const group_names[STAT_NR] = {
+const char *const group_names[STAT_NR] = {
 	[STAT_READ] = "read",
 	[STAT_WRITE] = "write",
 	[STAT_DISCARD] = "discard",

@@ -10,14 +10,14 @@
 #include <inttypes.h>
 #include <jansson.h>
 
-static const char *const split_names[SPLIT_NR] = {
+const char *const split_names[SPLIT_NR] = {
 	[SPLIT_SIZE] = "size",
 	[SPLIT_CHUNK] = "chunk",
 	[SPLIT_SEGMENTS] = "segments",
 	[SPLIT_GAP] = "gap",
 };
 
-static const char *const refusal_names[REFUSED_NR] = {
+const char *const refusal_names[REFUSED_NR] = {
 	[REFUSED_SIZE] = "size",
 	[REFUSED_CHUNK] = "chunk",
 	[REFUSED_SEGMENTS] = "segments",

@@ -24,7 +24,7 @@ tidy() {
 		xargs -P 2 -I FILE clang-tidy --quiet --warnings-as-errors='*' \
 			--extra-arg=-Xclang --extra-arg=-analyzer-config \
 			--extra-arg=-Xclang --extra-arg=max-nodes=$nodes \
-			FILE -- -std=gnu17 -D_GNU_SOURCE -Idaemon $(pkg-config --cflags libnl-genl-3.0 fuse3) \
+			FILE -- -std=gnu17 -D_GNU_SOURCE -Idaemon $(pkg-config --cflags libnl-genl-3.0 fuse3 libmicrohttpd) \
 			-DNULLBD_VERSION='"0"' 2>&1 |
 		grep -v ' warnings\{0,1\} generated\|^Suppressed\|^Use -header'
 }

@@ -337,6 +337,31 @@ lets_the_daemon_trace_what_is_on(void **state)
 	ctl.trace = NULL;
 }
 
+static void
+fake_state(void *from, struct daemon_state *out)
+{
+	assert_ptr_equal(from, &ctl);
+	*out = (struct daemon_state){ .nr_connections = 42 };
+}
+
+static void
+tells_metrics(void **state)
+{
+	json_t *answer;
+	const char *text;
+
+	(void)state;
+	ctl.state = fake_state;
+	answer = ask("{\"command\":\"metrics\"}");
+	assert_true(json_is_true(json_object_get(answer, "ok")));
+	text = json_string_value(json_object_get(answer, "metrics"));
+	assert_non_null(strstr(text, "\nnullbd_connections 42\n"));
+	assert_non_null(strstr(text, "\nnullbd_device_on{device=\"off\"} 0\n"));
+	assert_string_equal(text + strlen(text) - 6, "# EOF\n");
+	json_decref(answer);
+	ctl.state = NULL;
+}
+
 /* What the daemon knows of clients: two of them, or no memory. */
 static int nr_fake_clients = 2;
 static uint64_t kicked;
@@ -683,6 +708,7 @@ main(void)
 		cmocka_unit_test(gives_samples_of_all_devices_that_are_on),
 		cmocka_unit_test(refuses_with_a_name_and_a_sentence),
 		cmocka_unit_test(lets_the_daemon_trace_what_is_on),
+		cmocka_unit_test(tells_metrics),
 		cmocka_unit_test(lets_the_daemon_tell_of_clients_and_kick_them),
 		cmocka_unit_test(tells_where_a_device_is_served),
 		cmocka_unit_test(lets_the_daemon_change_the_power),

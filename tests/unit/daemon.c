@@ -286,6 +286,41 @@ reads_lists_of_cpus_in_their_order(void **state)
 	attr_fini(daemon_attrs, &c);
 }
 
+static void
+metrics_are_at_an_address_and_a_port(void **state)
+{
+	static const struct {
+		const char *text, *host;
+		unsigned port;
+	} good[] = {
+		{ "127.0.0.1:9809", "127.0.0.1", 9809 },
+		{ "[::1]:0", "::1", 0 },
+		{ ":65535", "", 65535 },
+		{ "localhost:1", "localhost", 1 },
+	};
+	static const char *bad[] = { "", "9809", "localhost", "/tmp/x",
+		"unix:/tmp/x", "::1", "::1:80", "[::1]", "a:", "a:65536", "a:x",
+		"a:1 tls=off", "vsock:1:2" };
+	struct daemon_conf c;
+	struct endpoint e;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++) {
+		assert_int_equal(
+		    metrics_endpoint(good[i].text, &e, err, sizeof(err)), 0);
+		assert_string_equal(e.host, good[i].host);
+		assert_int_equal(e.port, good[i].port);
+	}
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
+		assert_int_equal(
+		    metrics_endpoint(bad[i], &e, err, sizeof(err)), -EINVAL);
+	assert_string_equal(err,
+	    "metrics: \"vsock:1:2\": allowed: HOST:PORT, [V6]:PORT, :PORT");
+	attr_init(daemon_attrs, &c);
+	assert_null(c.metrics);
+	attr_fini(daemon_attrs, &c);
+}
+
 int
 main(void)
 {
@@ -299,6 +334,7 @@ main(void)
 		cmocka_unit_test(tls_is_as_the_place_says_or_else_the_setting),
 		cmocka_unit_test(tls_needs_something_that_tells_who_is_who),
 		cmocka_unit_test(refuses_a_bad_place_when_it_is_set),
+		cmocka_unit_test(metrics_are_at_an_address_and_a_port),
 		cmocka_unit_test(reads_lists_of_cpus_in_their_order),
 	};
 
