@@ -523,12 +523,6 @@ int uri_print_all(const struct daemon *d, FILE *out);
 
 /* ---------------------------------------------------------------- host.c */
 
-/*
- * What stores may take when nothing is said: what is free now, less an eighth
- * of the machine, so that a full device is ENOSPC and no work for the OOM
- * killer.
- */
-uint64_t host_memory_limit(void);
 /* One connection a descriptor: take as many as we may have. */
 void host_raise_files(void);
 /*

@@ -27,47 +27,15 @@ struct export_name {
 	STAILQ_ENTRY(export_name) link; /* once it was withdrawn */
 };
 
-/* What is beyond a write pointer is a hole, too, but does not read as zeros. */
-static uint32_t
-allocation_zoned(const struct nbd_export *e, struct cpu *cpu, uint64_t pos,
-    uint64_t *len, unsigned *steps)
-{
-	const struct disk *d = e->driver; /* whose conf the main loop changes */
-	struct zone_info z;
-	uint64_t readable, end;
-
-	zones_info(d->zones, (unsigned)(pos / e->zone_bytes), &z);
-	readable = zones_readable(d->zones, pos, z.start + z.len - pos);
-	end = readable > 0 ? pos + readable : z.start + z.len;
-	if (end - pos < *len)
-		*len = end - pos;
-	if (readable > 0)
-		return store_extent(d->store, cpu, pos, len, steps)
-			   ? 0
-			   : NBD_STATE_HOLE | NBD_STATE_ZERO;
-	(*steps)--;
-	return NBD_STATE_HOLE;
-}
-
-/*
- * base:allocation: what the store holds, by the block.  A disk without memory
- * holds nothing: all that was written there reads as zeros.
- */
+/* base:allocation: what the store holds, by the block. */
 static uint32_t
 allocation(const struct nbd_export *e, struct cpu *cpu, uint64_t pos,
     uint64_t *len, unsigned *steps)
 {
-	struct disk *d = e->driver;
+	unsigned extent = disk_extent(e->driver, cpu, pos, len, steps);
 
-	if (d->store == NULL) {
-		(*steps)--;
-		return NBD_STATE_HOLE | NBD_STATE_ZERO;
-	}
-	if (d->zones != NULL)
-		return allocation_zoned(e, cpu, pos, len, steps);
-	return store_extent(d->store, cpu, pos, len, steps)
-		   ? 0
-		   : NBD_STATE_HOLE | NBD_STATE_ZERO;
+	return (extent & DISK_HOLE ? NBD_STATE_HOLE : 0) |
+	       (extent & DISK_ZERO ? NBD_STATE_ZERO : 0);
 }
 
 /* x-nullb:badblocks: is the block bad? */

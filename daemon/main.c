@@ -693,7 +693,7 @@ main(int argc, char **argv)
 
 	host_raise_files();
 	if (d.conf.memory_limit == MEMORY_LIMIT_AUTO)
-		d.conf.memory_limit = host_memory_limit();
+		d.conf.memory_limit = memory_limit_auto();
 	d.machine = machine_new(d.nr_workers, wake_cpu, &d);
 	d.pages = d.machine != NULL
 		      ? page_pool_new(d.machine, d.conf.memory_limit)

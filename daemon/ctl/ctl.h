@@ -115,6 +115,15 @@ bool daemon_wants_tls(const struct daemon_conf *conf);
 /* Does what is said of TLS fit together?  0, or -EINVAL with a sentence. */
 int daemon_check_tls(const struct daemon_conf *conf, char *err, size_t errlen);
 
+/* -------------------------------------------------------------- memory.c */
+
+/*
+ * What stores may take when nothing is said (MEMORY_LIMIT_AUTO): what is free
+ * now, less an eighth of the machine, so that a full device is ENOSPC and no
+ * work for the OOM killer.  Bytes.  It reads /proc and /sys.
+ */
+uint64_t memory_limit_auto(void);
+
 /* ----------------------------------------------------------------- psk.c */
 
 #define PSK_MAX_KEYS 65536u

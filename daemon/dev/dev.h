@@ -504,6 +504,8 @@ struct zones *zones_new(const struct disk_conf *c);
 /* No I/O is under way.  NULL is fine. */
 void zones_free(struct zones *z);
 unsigned zones_nr(const struct zones *z);
+/* Which one a byte lies in. */
+unsigned zones_at(const struct zones *z, uint64_t pos);
 /* The i-th zone, as it is now.  Any thread. */
 void zones_info(struct zones *z, unsigned i, struct zone_info *out);
 
@@ -626,6 +628,19 @@ int disk_set(struct disk *d, const char *name, const char *value, uint64_t now,
  * after DISK_SETTLE_NS requests were still in flight, and nothing has changed.
  */
 int disk_settle(struct disk *d, uint64_t now, char *err, size_t errlen);
+
+enum {                      /* disk_extent() */
+	DISK_HOLE = 1 << 0, /* nothing is held there */
+	DISK_ZERO = 1 << 1, /* it reads as zeros */
+};
+/*
+ * What is at pos, of a disk that is on, by the block: DISK_*, 0 is data.  A
+ * disk without memory holds nothing: all that was written there reads as
+ * zeros.  What is beyond a write pointer is a hole that does not.  The rest as
+ * store_extent().
+ */
+unsigned disk_extent(struct disk *d, struct cpu *cpu, uint64_t pos,
+    uint64_t *len, unsigned *steps);
 
 /*
  * The power is to go off, or the daemon to end: what mbps holds back goes at

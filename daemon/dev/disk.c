@@ -701,3 +701,41 @@ disk_power_on(struct disk *d, uint64_t now, char *err, size_t errlen)
 	apply(d, now);
 	return 0;
 }
+
+/* ---- what it holds */
+
+/* d->conf is not looked at: who sets may just change it. */
+static unsigned
+extent_zoned(struct disk *d, struct cpu *cpu, uint64_t pos, uint64_t *len,
+    unsigned *steps)
+{
+	struct zone_info z;
+	uint64_t readable, end;
+
+	zones_info(d->zones, zones_at(d->zones, pos), &z);
+	readable = zones_readable(d->zones, pos, z.start + z.len - pos);
+	end = readable > 0 ? pos + readable : z.start + z.len;
+	if (end - pos < *len)
+		*len = end - pos;
+	if (readable > 0)
+		return store_extent(d->store, cpu, pos, len, steps)
+			   ? 0
+			   : DISK_HOLE | DISK_ZERO;
+	(*steps)--;
+	return DISK_HOLE;
+}
+
+unsigned
+disk_extent(struct disk *d, struct cpu *cpu, uint64_t pos, uint64_t *len,
+    unsigned *steps)
+{
+	if (d->store == NULL) {
+		(*steps)--;
+		return DISK_HOLE | DISK_ZERO;
+	}
+	if (d->zones != NULL)
+		return extent_zoned(d, cpu, pos, len, steps);
+	return store_extent(d->store, cpu, pos, len, steps)
+		   ? 0
+		   : DISK_HOLE | DISK_ZERO;
+}

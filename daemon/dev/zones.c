@@ -104,8 +104,8 @@ zones_free(struct zones *z)
 
 /* ---------------------------------------------------------------- layout */
 
-static unsigned
-zone_at(const struct zones *z, uint64_t pos)
+unsigned
+zones_at(const struct zones *z, uint64_t pos)
 {
 	return (unsigned)(pos >> z->shift);
 }
@@ -138,7 +138,7 @@ capacity_of(const struct zones *z, unsigned i)
 static bool
 is_conv(const struct zones *z, uint64_t pos)
 {
-	return zone_at(z, pos) < z->nr_conv;
+	return zones_at(z, pos) < z->nr_conv;
 }
 
 static enum zone_cond
@@ -413,7 +413,7 @@ zones_manage(struct zones *z, enum zone_op op, uint64_t pos, uint64_t len)
 		reset_all(z);
 		return 0;
 	}
-	for (unsigned i = zone_at(z, pos); i <= zone_at(z, pos + len - 1);
+	for (unsigned i = zones_at(z, pos); i <= zones_at(z, pos + len - 1);
 	     i++) {
 		error = manage_locked(z, op, i);
 		if (ret == 0)
@@ -509,7 +509,7 @@ zones_readable(const struct zones *z, uint64_t pos, uint64_t len)
 	uint64_t done = 0, at, end, n;
 
 	while (done < len) {
-		unsigned i = zone_at(z, pos + done);
+		unsigned i = zones_at(z, pos + done);
 		enum zone_cond cond = cond_of(&z->zone[i]);
 
 		at = pos + done - start_of(z, i);
@@ -529,7 +529,7 @@ zones_readable(const struct zones *z, uint64_t pos, uint64_t len)
 uint32_t
 zones_status(struct zones *z, uint64_t pos, uint64_t *len)
 {
-	unsigned i = zone_at(z, pos);
+	unsigned i = zones_at(z, pos);
 	struct zone_info info;
 	uint32_t status;
 	uint64_t end;
@@ -572,14 +572,14 @@ end_with(struct request *rq, int error)
 static unsigned
 last_zone(const struct zones *z, const struct request *rq)
 {
-	return zone_at(z, rq->pos + rq->bytes - 1);
+	return zones_at(z, rq->pos + rq->bytes - 1);
 }
 
 static enum verdict
 begin_read(struct disk *d, struct request *rq, struct cpu *cpu)
 {
 	struct zones *z = d->zones;
-	unsigned first = zone_at(z, rq->pos), i;
+	unsigned first = zones_at(z, rq->pos), i;
 
 	if (!is_conv(z, rq->pos))
 		lock_zone(d, first, false, cpu);
@@ -623,7 +623,7 @@ static enum verdict
 begin_write(struct disk *d, struct request *rq, struct cpu *cpu)
 {
 	struct zones *z = d->zones;
-	unsigned i = zone_at(z, rq->pos);
+	unsigned i = zones_at(z, rq->pos);
 	int ret;
 
 	if (is_conv(z, rq->pos)) {
@@ -653,7 +653,7 @@ static enum verdict
 begin_discard(struct disk *d, struct request *rq, struct cpu *cpu)
 {
 	struct zones *z = d->zones;
-	unsigned i = zone_at(z, rq->pos);
+	unsigned i = zones_at(z, rq->pos);
 	int ret;
 
 	if (last_zone(z, rq) < z->nr_conv)
@@ -713,7 +713,7 @@ zone_done(struct disk *d, struct request *rq, uint64_t moved)
 
 	if (rq->bytes == 0 || is_conv(z, rq->pos))
 		return;
-	i = zone_at(z, rq->pos);
+	i = zones_at(z, rq->pos);
 	if (rq->op == REQ_OP_WRITE)
 		end_write(z, i, moved);
 	if (rq->op == REQ_OP_WRITE || rq->op == REQ_OP_READ)
@@ -797,7 +797,7 @@ marks_set(const struct zone_marks *m, const char *name, enum zone_cond cond,
 		    "%s: \"%.60s\": allowed: no conventional zone, so from "
 		    "%" PRIu64 " on",
 		    name, value, start_of(z, z->nr_conv) >> SECTOR_SHIFT);
-	i = zone_at(z, pos);
+	i = zones_at(z, pos);
 	pthread_rwlock_wrlock(lock_of(z, i));
 	pthread_mutex_lock(&z->common);
 	ret = mark_zone(z, &z->zone[i], cond);

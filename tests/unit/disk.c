@@ -477,10 +477,61 @@ no_live_attribute_is_a_text(void **state)
 			    a->type != ATTR_TEXT && a->type != ATTR_LIST);
 }
 
+static unsigned
+extent(struct disk *d, uint64_t pos, uint64_t *len)
+{
+	unsigned steps = 1000, found;
+
+	*len = d->conf.size - pos;
+	epoch_enter(&machine->epoch, 0);
+	found = disk_extent(d, &machine->cpu[0], pos, len, &steps);
+	epoch_leave(&machine->epoch, 0);
+	assert_true(steps < 1000);
+	return found;
+}
+
+static void
+tells_data_from_holes_by_the_block(void **state)
+{
+	struct disk *d = disk_on("size=1 memory_backed=1");
+	char data[512] = { 1 };
+	uint64_t len;
+
+	(void)state;
+	epoch_enter(&machine->epoch, 0);
+	assert_int_equal(
+	    store_write(d->store, &machine->cpu[0], 1024, data, 512), 0);
+	epoch_leave(&machine->epoch, 0);
+	assert_int_equal(extent(d, 0, &len), DISK_HOLE | DISK_ZERO);
+	assert_int_equal(len, 1024);
+	assert_int_equal(extent(d, 1024, &len), 0);
+	assert_int_equal(len, 512);
+	disk_free(d);
+	d = disk_on("size=1");
+	assert_int_equal(extent(d, 0, &len), DISK_HOLE | DISK_ZERO);
+	assert_int_equal(len, 1 << 20);
+	disk_free(d);
+}
+
+static void
+does_not_call_zeros_what_is_beyond_a_write_pointer(void **state)
+{
+	struct disk *d = disk_on("size=8 memory_backed=1 zoned=1 zone_size=4");
+	uint64_t len;
+
+	(void)state;
+	assert_int_equal(extent(d, 1 << 20, &len), DISK_HOLE);
+	assert_int_equal(len, 3 << 20);
+	disk_free(d);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(tells_data_from_holes_by_the_block),
+		cmocka_unit_test(
+		    does_not_call_zeros_what_is_beyond_a_write_pointer),
 		cmocka_unit_test(makes_of_settings_what_null_blk_makes_of_them),
 		cmocka_unit_test(shows_the_queue_that_sysfs_shows),
 		cmocka_unit_test(refuses_blocks_of_no_size),
