@@ -9,10 +9,10 @@ VERSION := 0.1.0
 
 # What is needed, as Debian 12 names it.  `make deps` installs what is missing.
 DEPS_BUILD := gcc make pkg-config libc6-dev libev-dev libinih-dev libjansson-dev libbsd-dev uthash-dev libfuse3-dev \
-	      libgnutls28-dev libnl-genl-3-dev libmicrohttpd-dev
+	      libgnutls28-dev libnl-genl-3-dev libmicrohttpd-dev nbdkit-plugin-dev
 DEPS_DEMO  := fio
 DEPS_CHECK := valgrind strace libcmocka-dev libnbd-dev libnbd-bin python3-libnbd fio nbd-client qemu-utils \
-	      e2fsprogs blktrace clang-format clang-tidy cppcheck mandoc systemd gnutls-bin \
+	      e2fsprogs blktrace clang-format clang-tidy cppcheck mandoc systemd gnutls-bin nbdkit \
 	      curl python3-prometheus-client
 DEPS_KERNEL := qemu-system-x86 busybox-static kmod cpio xz-utils zstd fio nbd-client \
 	       fdisk e2fsprogs xfsprogs btrfs-progs lvm2 cryptsetup-bin
@@ -27,8 +27,10 @@ CFLAGS   ?=
 # make V=1 shows the commands
 E        := $(if $(V),@:,@echo)
 Q        := $(if $(V),,@)
-ALL_CFLAGS = -std=gnu17 $(OPT) $(WARN) $(SAN) -fno-strict-aliasing -pthread \
-	    -D_GNU_SOURCE -DNULLBD_VERSION='"$(VERSION)"' -Idaemon -Itests \
+# As all of it may be part of a plugin; hidden, so that it costs nothing.
+PIC      := -fPIC -fvisibility=hidden
+ALL_CFLAGS = -std=gnu17 $(OPT) $(WARN) $(SAN) $(PIC) -fno-strict-aliasing -pthread \
+	    -D_GNU_SOURCE -DNULLBD_VERSION='"$(VERSION)"' -Idaemon -Iplugins -Itests \
 	    $(shell pkg-config --cflags jansson inih libnl-genl-3.0 fuse3 libmicrohttpd 2>/dev/null) $(CFLAGS)
 LIBS_CTL = $(shell pkg-config --libs jansson inih 2>/dev/null) -lm
 LIBS_EV  = -lev
@@ -54,14 +56,21 @@ wire_sh   := $(wildcard tests/wire/*.sh)
 style_sh  := $(wildcard tests/style/*.sh)
 man_src   := $(wildcard daemon/*.[1578].in)
 
+# Where nbdkit looks for plugins; nothing of ours where it cannot be asked.
+plugin_dir := $(shell pkg-config --variable=plugindir nbdkit 2>/dev/null)
+ifneq ($(plugin_dir),)
+plugin    := $(B)/nbdkit-nullb-plugin.so
+man_src   += $(wildcard plugins/*.1.in)
+endif
+
 obj   = $(patsubst %.c,$(B)/obj/%.o,$(1))
 units := $(patsubst tests/unit/%.c,$(B)/unit/%,$(unit_src))
 pipes := $(patsubst tests/pipe/%.c,$(B)/pipe/%,$(pipe_src))
 wires := $(patsubst tests/wire/%.c,$(B)/wire/%,$(wire_src))
-mans  := $(patsubst daemon/%.in,$(B)/man/%,$(man_src))
+mans  := $(addprefix $(B)/man/,$(notdir $(man_src:.in=)))
 
 .PHONY: all
-all: $(B)/nullbd $(B)/nullbctl $(B)/nullb-replay $(B)/libnullb.a $(mans)
+all: $(B)/nullbd $(B)/nullbctl $(B)/nullb-replay $(B)/libnullb.a $(plugin) $(mans)
 
 $(B)/libnullb.a: $(call obj,$(core_src))
 	$(E) '  AR    $@'
@@ -83,7 +92,11 @@ $(B)/nullb-replay: $(call obj,$(replay_src)) $(B)/libupper.a $(B)/libnullb.a
 	$(E) '  LD    $@'
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS_CTL)
 
-$(B)/obj/%.o: %.c
+$(B)/nbdkit-nullb-plugin.so: $(call obj,$(wildcard plugins/*.c)) $(B)/libupper.a $(B)/libnullb.a
+	$(E) '  LD    $@'
+	$(Q)$(CC) $(ALL_CFLAGS) -shared -o $@ $^ $(LIBS_CTL)
+
+$(B)/obj/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(E) '  CC    $@'
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
@@ -92,6 +105,8 @@ $(units): $(B)/unit/%: $(B)/obj/tests/unit/%.o $(B)/libupper.a $(B)/libnullb.a
 	@mkdir -p $(@D)
 	$(E) '  LD    $@'
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -lcmocka $(LIBS_CTL)
+
+$(B)/unit/service: $(call obj,plugins/service.c)
 
 $(pipes): $(B)/pipe/%: $(B)/obj/tests/pipe/%.o $(B)/libnullb.a
 	@mkdir -p $(@D)
@@ -122,7 +137,8 @@ $(B)/wire/tls: $(call obj,$(tls_src))
 $(B)/wire/tls: LIBS_NBD += $(LIBS_TLS)
 
 # A manual page: where it says @devices@ or @daemon@ the attribute table goes.
-$(B)/man/%: daemon/%.in $(B)/nullbd
+vpath %.in daemon plugins
+$(B)/man/%: %.in $(B)/nullbd
 	@mkdir -p $(@D)
 	$(E) '  MAN   $@'
 	$(Q)$(B)/nullbd --man-devices >$@.devices

@@ -286,7 +286,7 @@ cache_pass(struct disk *d, struct cpu *cpu, uint64_t pos, uint64_t len)
 	struct cache *c = &d->cache;
 	bool ok;
 
-	if (!is_on(d))
+	if (!cache_is_on(d))
 		return;
 	pthread_mutex_lock(&c->lock);
 	ok = pass_range(c, d->store, cpu, pos, pos + len);

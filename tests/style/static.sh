@@ -14,17 +14,17 @@ queue_h=$(echo '#include <sys/queue.h>' | gcc -E - |
 cppcheck --quiet --std=c11 --enable=warning,performance,portability \
 	--inline-suppr --suppress=missingIncludeSystem --error-exitcode=1 \
 	--include="$queue_h" --include=/usr/include/bsd/sys/tree.h --include=tests/style/cppcheck.h \
-	-D_GNU_SOURCE -Idaemon -j 2 daemon || exit 1
+	-D_GNU_SOURCE -Idaemon -Iplugins -j 2 daemon plugins || exit 1
 # the analyzer gives a function up early: all that has been found was found by
 # then, in half the time
 nodes=75000
 [ -z "${NULLB_LONG:-}" ] || nodes=225000 # its default
 tidy() {
-	git ls-files -co --exclude-standard 'daemon/*.c' |
+	git ls-files -co --exclude-standard 'daemon/*.c' 'plugins/*.c' |
 		xargs -P 2 -I FILE clang-tidy --quiet --warnings-as-errors='*' \
 			--extra-arg=-Xclang --extra-arg=-analyzer-config \
 			--extra-arg=-Xclang --extra-arg=max-nodes=$nodes \
-			FILE -- -std=gnu17 -D_GNU_SOURCE -Idaemon $(pkg-config --cflags libnl-genl-3.0 fuse3 libmicrohttpd) \
+			FILE -- -std=gnu17 -D_GNU_SOURCE -Idaemon -Iplugins $(pkg-config --cflags libnl-genl-3.0 fuse3 libmicrohttpd) \
 			-DNULLBD_VERSION='"0"' 2>&1 |
 		grep -v ' warnings\{0,1\} generated\|^Suppressed\|^Use -header'
 }
