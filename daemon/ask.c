@@ -65,9 +65,8 @@ send_line(const char *line, size_t len)
 	}
 }
 
-/* One line, however long the daemon makes it. */
-static json_t *
-read_answer(void)
+json_t *
+ask_next(void)
 {
 	char *line = NULL;
 	size_t size = 0;
@@ -75,8 +74,10 @@ read_answer(void)
 	json_error_t why;
 	json_t *answer;
 
-	if (len <= 0)
-		die("%s: the daemon hung up", asking.control);
+	if (len <= 0) {
+		free(line);
+		return NULL;
+	}
 	if (asking.json)
 		fwrite(line, 1, (size_t)len, stdout);
 	answer = json_loadb(line, (size_t)len, 0, &why);
@@ -84,6 +85,17 @@ read_answer(void)
 	if (!json_is_object(answer))
 		die("%s: an answer that is not JSON: %s", asking.control,
 		    why.text);
+	return answer;
+}
+
+/* One line, however long the daemon makes it. */
+static json_t *
+read_answer(void)
+{
+	json_t *answer = ask_next();
+
+	if (answer == NULL)
+		die("%s: the daemon hung up", asking.control);
 	return answer;
 }
 

@@ -33,7 +33,9 @@ void ask_connect(void);
  */
 void ask_send(const char *command, json_t *request);
 json_t *ask_take(void);
-/* Both. */
+/* A line that follows it; NULL: no more comes. */
+json_t *ask_next(void);
+/* The first two. */
 json_t *ask_with(const char *command, json_t *request);
 /* The same with members that may be NULL: they are left out. */
 json_t *ask_to_set(const char *command, const char *name, const char *attribute,

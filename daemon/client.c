@@ -133,6 +133,7 @@ client_kick(struct daemon *d, uint64_t id)
 	TAILQ_FOREACH(c, &d->clients, client)
 		if (c->id == id) {
 			atomic_store(&c->kicked, true);
+			watch_client(d, EVENT_KICKED, c);
 			home = c->home;
 		}
 	pthread_mutex_unlock(&d->clients_lock);

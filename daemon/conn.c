@@ -199,6 +199,7 @@ conn_new(struct loop *main_loop, int fd, const struct sockaddr *peer,
 	atomic_fetch_add(&main_loop->nr_conns, 1);
 	TAILQ_INSERT_TAIL(&main_loop->conns, c, link);
 	client_add(c);
+	watch_client(d, EVENT_CONNECTED, c);
 	start_watchers(c);
 	ev_timer_init(&c->handshake, on_handshake_late,
 	    (double)d->conf.handshake_seconds, 0.);
@@ -232,6 +233,7 @@ conn_free(struct conn *c)
 	tlsconn_free(c->tls);
 	nbd_session_free(c->session);
 	client_remove(c);
+	watch_client(d, EVENT_GONE, c);
 	close(c->fd);
 	if (c->export != NULL)
 		export_put(c->export); /* the device may go now */
@@ -253,6 +255,7 @@ hand_over(struct conn *c)
 	atomic_fetch_sub(&l->nr_conns, 1);
 	atomic_fetch_add(&to->nr_conns, 1);
 	client_moves(c, to);
+	watch_client(l->daemon, EVENT_NEGOTIATED, c);
 	loop_post(to, c);
 }
 

@@ -4,7 +4,8 @@
  * in order.  It runs on the main loop, and is answered at once, but for a
  * change of a device that is on, which has to settle.  After the answer to
  * "trace" come the records of that trace, until the client ends its side; what
- * it says besides is not heard any more.
+ * it says besides is not heard any more.  So it is after that to "watch", of
+ * events.
  */
 #include "daemon.h"
 
@@ -28,7 +29,12 @@ struct ctlconn {
 	struct waiter waiter; /* of its request, if that is answered later */
 	struct disk *awaits;  /* waits until a rule of it, */
 	uint64_t rule, hits;  /* of this id, has hit so often; or NULL */
-	char *out;            /* answers not sent */
+	bool watches;         /* it is told of events */
+	char watched[DISK_NAME_LEN]; /* of this device; "": of all */
+	uint64_t lost;     /* that it was not, and the last one's seq */
+	uint64_t lost_seq; /* and when it was */
+	uint64_t lost_ns;
+	char *out; /* answers not sent */
 	size_t nr_out, sent;
 	char in[CTL_MAX_LINE];
 };
@@ -38,6 +44,8 @@ ctlconn_free(struct ctlconn *c)
 {
 	if (c->awaits != NULL)
 		atomic_fetch_sub(&c->daemon->nr_awaits, 1);
+	if (c->watches)
+		watch_end(c->daemon);
 	tracer_free(c->tracer);
 	waiter_cancel(&c->waiter);
 	ev_io_stop(c->daemon->main.ev, &c->rd);
@@ -128,6 +136,29 @@ flush(struct ctlconn *c)
 	return 1;
 }
 
+/* Events that it was not told of, once it has read half; false: nothing. */
+static bool
+report_lost(struct ctlconn *c)
+{
+	struct event e = {
+		.kind = EVENT_DROPPED,
+		.seq = c->lost_seq,
+		.ns = c->lost_ns,
+		.id = c->lost,
+	};
+	char *line;
+	bool ok;
+
+	if (c->lost == 0 || c->nr_out - c->sent > MAX_CTL_EVENTS / 2)
+		return false;
+	line = event_line(&e);
+	ok = line != NULL && answer(c, line, strlen(line));
+	free(line);
+	if (ok)
+		c->lost = 0;
+	return ok;
+}
+
 /* Send what there is; then the next line, in a later turn. */
 static void
 go_on(struct ctlconn *c)
@@ -160,6 +191,27 @@ go_on(struct ctlconn *c)
 	}
 }
 
+/* The same of one that watches: what it says is not heard any more. */
+static void
+send_events(struct ctlconn *c)
+{
+	struct ev_loop *ev = c->daemon->main.ev;
+	int sent = flush(c);
+
+	c->nr_in = 0;
+	if (sent > 0)
+		sent = report_lost(c) ? flush(c) : sent;
+	if (sent < 0 || c->ended) {
+		ctlconn_free(c);
+		return;
+	}
+	ev_io_start(ev, &c->rd); /* does it end? */
+	if (sent == 0)
+		ev_io_start(ev, &c->wr);
+	else
+		ev_io_stop(ev, &c->wr);
+}
+
 static void
 serve(struct ctlconn *c)
 {
@@ -173,6 +225,8 @@ serve(struct ctlconn *c)
 	}
 	if (c->tracer != NULL)
 		ctlconn_stream(c);
+	else if (c->watches)
+		send_events(c);
 	else
 		go_on(c);
 }
@@ -199,14 +253,84 @@ on_done(struct waiter *w, const struct disk *disk, int error, const char *text)
 	free(line);
 }
 
+/* ---- events of the daemon */
+
+int
+ctlconn_watch(void *from, const struct disk *disk)
+{
+	struct ctlconn *c = conn_of(from);
+	int ret = watch_begin(c->daemon);
+
+	if (ret != 0)
+		return ret;
+	c->watches = true;
+	if (disk != NULL)
+		memcpy(c->watched, disk->name, sizeof(c->watched));
+	return 0;
+}
+
+static bool
+is_for(const struct ctlconn *c, const struct event *e)
+{
+	return c->watches &&
+	       (c->watched[0] == '\0' || e->kind == EVENT_SHUTDOWN ||
+		   e->kind == EVENT_DROPPED ||
+		   strcmp(c->watched, e->device) == 0);
+}
+
+static void
+lose(struct ctlconn *c, const struct event *e)
+{
+	c->lost += e->kind == EVENT_DROPPED ? e->id : 1;
+	c->lost_seq = e->seq;
+	c->lost_ns = e->ns;
+}
+
+/* What it has no room for it loses, and then everything until it has read. */
+static void
+tell(struct ctlconn *c, const struct event *e, const char *line)
+{
+	size_t len = line != NULL ? strlen(line) : 0;
+
+	report_lost(c);
+	if (line == NULL || c->lost > 0 || e->kind == EVENT_DROPPED ||
+	    c->nr_out - c->sent + len > MAX_CTL_EVENTS || !answer(c, line, len))
+		lose(c, e);
+}
+
+void
+ctlconn_tell(struct daemon *d, const struct event *e)
+{
+	char *line = event_line(e);
+	struct ctlconn *c;
+
+	TAILQ_FOREACH(c, &d->ctlconns, link)
+		if (is_for(c, e))
+			tell(c, e, line);
+	free(line);
+}
+
+void
+ctlconn_told(struct daemon *d)
+{
+	struct ctlconn *c, *next;
+
+	for (c = TAILQ_FIRST(&d->ctlconns); c != NULL; c = next) {
+		next = TAILQ_NEXT(c, link);
+		if (c->watches)
+			send_events(c);
+	}
+}
+
 /* ---- faults */
 
 /* Any thread. */
 static void
-on_hit(void *arg)
+on_hit(void *arg, const struct disk *disk, const struct fault_seen *seen)
 {
 	struct daemon *d = arg;
 
+	watch_fault(d, disk, seen);
 	if (atomic_load(&d->nr_awaits) > 0)
 		ev_async_send(d->main.ev, &d->fault_hit);
 }
@@ -435,6 +559,10 @@ on_readable(struct ev_loop *ev, ev_io *w, int revents)
 		ctlconn_stream(c);
 		return;
 	}
+	if (c->watches) {
+		send_events(c);
+		return;
+	}
 	c->nr_in += (size_t)n;
 	serve(c);
 }
@@ -448,6 +576,8 @@ on_writable(struct ev_loop *ev, ev_io *w, int revents)
 	(void)revents;
 	if (c->tracer != NULL)
 		ctlconn_stream(c);
+	else if (c->watches)
+		send_events(c);
 	else
 		serve(c);
 }
@@ -466,7 +596,11 @@ ctlconn_new(struct daemon *d, int fd)
 		return;
 	}
 	c->daemon = d;
-	c->waiter = (struct waiter){ .daemon = d, .done = on_done };
+	c->waiter = (struct waiter){
+		.daemon = d,
+		.by = "control",
+		.done = on_done,
+	};
 	c->fd = fd;
 	ev_io_init(&c->rd, on_readable, fd, EV_READ);
 	ev_io_init(&c->wr, on_writable, fd, EV_WRITE);
@@ -481,6 +615,7 @@ ctlconn_close_all(struct daemon *d)
 {
 	struct ctlconn *c, *next;
 
+	watch_drain(d); /* who watches is told that it ends */
 	for (c = TAILQ_FIRST(&d->ctlconns); c != NULL; c = next) {
 		next = TAILQ_NEXT(c, link);
 		if (c->tracer == NULL)

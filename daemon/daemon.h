@@ -15,6 +15,7 @@
  *	client.c   who is connected
  *	waiter.c   who changes a device, and waits until it is done
  *	ctlconn.c  one connection of the control socket
+ *	watch.c    events, on their way to those
  *	sysfs.c    the devices as files
  *	http.c     what was counted, over HTTP
  *	tracer.c   a trace on its way to files, or to such a connection
@@ -55,7 +56,8 @@
 #define MAX_CTL_CONNS    64
 #define SETTLE_SEC       0.001 /* so often a queue that empties is looked at */
 #define MAX_CTL_OUT      (4u << 20) /* bytes of a trace that wait for a client */
-#define TRACE_END_MS     500u       /* at the end clients may still read */
+#define MAX_CTL_EVENTS   (256u << 10) /* bytes of events that do */
+#define TRACE_END_MS     500u         /* at the end clients may still read */
 #define NSEC_PER_USEC    1000u
 #define MAX_ERROR        512u
 
@@ -76,6 +78,7 @@ TAILQ_HEAD(conn_list, conn);
 TAILQ_HEAD(ctlconn_list, ctlconn);
 TAILQ_HEAD(tracer_list, tracer);
 TAILQ_HEAD(waiter_list, waiter);
+TAILQ_HEAD(watched_change_list, watched_change);
 
 static inline uint64_t
 clock_ns(void)
@@ -334,6 +337,7 @@ struct waiter {
 	struct daemon *daemon;
 	struct disk *disk; /* of the change; NULL: it does not wait */
 	bool departs;      /* not for a change, but that it is off */
+	const char *by;    /* what it is, for events: "control", "sysfs" */
 	/* It is done; or refused, -errno with a sentence.  May free it. */
 	void (*done)(struct waiter *w, const struct disk *disk, int error,
 	    const char *text);
@@ -355,6 +359,8 @@ int
 waiter_power(void *from, struct disk *disk, bool on, char *err, size_t errlen);
 int waiter_remove(void *from, struct disk *disk);
 void waiter_sweep(void *from, struct disk *disk);
+void waiter_changed(void *from, const struct disk *disk, const char *attribute,
+    const char *value, bool settles);
 /* The change of a disk has settled: who asked for it is told. */
 void waiter_settled(
     struct daemon *d, const struct disk *disk, int error, const char *text);
@@ -376,6 +382,10 @@ int ctlconn_clients(void *from, struct client **out);
 int ctlconn_kick(void *from, uint64_t id);
 int ctlconn_places(void *from, const struct disk *disk, struct place **out);
 void ctlconn_state(void *from, struct daemon_state *out);
+int ctlconn_watch(void *from, const struct disk *disk);
+/* An event: all that watch it get a line; and then send what they have. */
+void ctlconn_tell(struct daemon *d, const struct event *e);
+void ctlconn_told(struct daemon *d);
 /* The disk that it is traced goes off: no more comes; or hang up on it. */
 void ctlconn_end_trace(struct ctlconn *c, bool hang_up);
 void ctlconn_await(void *from, struct disk *disk, uint64_t id, uint64_t hits);
@@ -388,6 +398,42 @@ size_t ctlconn_room(const struct ctlconn *c);
 int ctlconn_put(struct ctlconn *c, const char *data, size_t len);
 /* send what is there.  This may free it, and the tracer. */
 void ctlconn_stream(struct ctlconn *c);
+
+/* --------------------------------------------------------------- watch.c */
+
+struct watching {
+	_Atomic unsigned nr;  /* connections that watch; 0: nothing is kept */
+	pthread_mutex_t lock; /* of the ring, which they read together: */
+	struct event *ring;   /* NULL: nobody does */
+	unsigned first, nr_events;
+	uint64_t lost; /* for want of room, after those in the ring */
+	uint64_t seq;  /* the last one's */
+	ev_async posted;
+	struct watched_change_list changes; /* not settled; the main loop's */
+};
+
+/* The main loop is there. */
+void watch_init(struct daemon *d);
+void watch_fini(struct daemon *d);
+/* One more watches: 0 or -ENOMEM; one less.  Main loop. */
+int watch_begin(struct daemon *d);
+void watch_end(struct daemon *d);
+/* Hand on what there is.  Main loop. */
+void watch_drain(struct daemon *d);
+/*
+ * Something has happened; any thread.  A device (and by whom; or NULL), or the
+ * daemon itself (NULL); a client; a hit.
+ */
+void watch_device(struct daemon *d, enum event_kind kind,
+    const struct disk *disk, const char *by);
+void watch_client(struct daemon *d, enum event_kind kind, const struct conn *c);
+void watch_fault(
+    struct daemon *d, const struct disk *disk, const struct fault_seen *seen);
+/* An attribute was set, or will be when it has settled.  Main loop. */
+void watch_set(struct daemon *d, const char *by, const struct disk *disk,
+    const char *attribute, const char *value, bool settles);
+/* It has, and it was `done`; or its disk is about to be gone. */
+void watch_settled(struct daemon *d, const struct disk *disk, bool done);
 
 /* --------------------------------------------------------------- sysfs.c */
 
@@ -474,10 +520,12 @@ const struct nbd_export *export_default(const struct daemon *d);
  */
 int device_add(
     struct daemon *d, const struct device *dev, char *err, size_t errlen);
-/* The same of a daemon that runs: it is traced, and announced in the log, too.
+/*
+ * The same of a daemon that runs: it is traced, and announced in the log, too,
+ * and to who watches, with by whom.
  */
-int device_introduce(
-    struct daemon *d, const struct device *dev, char *err, size_t errlen);
+int device_introduce(struct daemon *d, const struct device *dev, const char *by,
+    char *err, size_t errlen);
 /* The power of one comes on, likewise. */
 int
 device_power_on(struct daemon *d, struct disk *disk, char *err, size_t errlen);
@@ -626,6 +674,7 @@ struct daemon {
 	unsigned nr_ctlconns;
 	_Atomic unsigned nr_awaits; /* of them, that wait for a rule's hit; */
 	ev_async fault_hit;         /* there was one, perhaps */
+	struct watching watching;
 	struct tracer_list tracers;
 	ev_timer trace_tick;         /* while there are any */
 	_Atomic uint64_t log_second; /* of the lines that clients cause */

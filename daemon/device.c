@@ -78,6 +78,8 @@ device_remove(struct daemon *d, struct disk *disk)
 	d->ctl.nr_disks = d->nr_disks;
 	ctlconn_forget(d, disk);
 	sysfs_forget(d, disk);
+	watch_settled(d, disk, false);
+	watch_device(d, EVENT_REMOVED, disk, NULL);
 	config_drop(d->config, config_find(d->config, disk->name));
 	disk_free(disk);
 }
@@ -90,20 +92,23 @@ present(struct daemon *d, struct disk *disk)
 
 	if (disk->queue == NULL)
 		return;
+	watch_device(d, EVENT_POWER, disk, NULL);
 	if (device_trace(d, disk, err, sizeof(err)) != 0)
 		log_warn("%s: trace: %s", disk->name, err);
 	uri_log(d, disk);
 }
 
 int
-device_introduce(
-    struct daemon *d, const struct device *dev, char *err, size_t errlen)
+device_introduce(struct daemon *d, const struct device *dev, const char *by,
+    char *err, size_t errlen)
 {
 	int ret = device_add(d, dev, err, errlen);
 
-	if (ret == 0)
-		present(d, d->disk[d->nr_disks - 1]);
-	return ret;
+	if (ret != 0)
+		return ret;
+	watch_device(d, EVENT_CREATED, d->disk[d->nr_disks - 1], by);
+	present(d, d->disk[d->nr_disks - 1]);
+	return 0;
 }
 
 int

@@ -294,6 +294,8 @@ make_disks(struct daemon *d, struct config *c)
 		.remove = waiter_remove,
 		.await = ctlconn_await,
 		.sweep = waiter_sweep,
+		.changed = waiter_changed,
+		.watch = ctlconn_watch,
 		.state = ctlconn_state,
 	};
 	STAILQ_FOREACH(dev, &c->devices, link)
@@ -476,6 +478,7 @@ on_settle(struct ev_loop *ev, ev_timer *w, int revents)
 			continue;
 		}
 		export_offer_trim(d, disk);
+		watch_settled(d, disk, ret == 0);
 		waiter_settled(d, disk, ret, err);
 	}
 	if (!more)
@@ -562,6 +565,7 @@ tear_down(struct daemon *d)
 		disk_free(d->disk[i]);
 	free(d->disk);
 	export_fini(d);
+	watch_fini(d);
 	free(d->worker);
 	loop_fini(&d->main);
 	tls_free(d->tls);
@@ -706,6 +710,7 @@ main(int argc, char **argv)
 	make_loops(&d);
 	ignore_signals();
 	ctlconn_init(&d);
+	watch_init(&d);
 	shutdown_watch(&d);
 	reload_watch(&d);
 	make_listeners(&d);

@@ -487,6 +487,25 @@ run_queue(const struct args *args)
 	show("queue", args->argv[0], queueinfo_print);
 }
 
+/* Until the daemon ends. */
+static void
+run_watch(const struct args *args)
+{
+	bool ends = false;
+	json_t *event;
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	json_decref(ask("watch", args->argc > 0 ? args->argv[0] : NULL, NULL));
+	while (!ends && (event = ask_next()) != NULL) {
+		if (!asking.json && event_print(event, stdout) != 0)
+			die("%s: what comes is no event", asking.control);
+		ends = strcmp(ask_string(event, "event"), "shutdown") == 0;
+		json_decref(event);
+	}
+	if (!ends)
+		die("%s: the daemon hung up", asking.control);
+}
+
 static void
 run_metrics(const struct args *args)
 {
@@ -987,6 +1006,8 @@ static const struct command {
 	    1, run_trace, "ow" },
 	{ "metrics", "", "all that was counted, as Prometheus reads it", 0, 0,
 	    run_metrics, "j" },
+	{ "watch", "[NAME]", "what happens, a line each, until it ends", 0, 1,
+	    run_watch, "j" },
 	{ "clients", "", "who is connected", 0, 0, run_clients, "j" },
 	{ "kick", "ID", "hang up on one of them", 1, 1, run_kick, "j" },
 	{ "uri", "NAME", "where it is served, an NBD URI a line", 1, 1, run_uri,

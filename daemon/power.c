@@ -155,6 +155,7 @@ step(struct departure *dep, uint64_t now)
 		if (disk_power_off(disk) != 0)
 			return false;
 		log_info("%s: the power is off", disk->name);
+		watch_device(dep->daemon, EVENT_POWER, disk, NULL);
 	}
 	if (!dep->remove)
 		return true;

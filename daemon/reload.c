@@ -32,7 +32,7 @@ add(struct daemon *d, struct config *next, struct device *dev)
 {
 	char err[MAX_ERROR] = "";
 
-	if (device_introduce(d, dev, err, sizeof(err)) != 0) {
+	if (device_introduce(d, dev, "reload", err, sizeof(err)) != 0) {
 		log_warn("%s: %s: %s: not served", dev->where, dev->name, err);
 		return;
 	}

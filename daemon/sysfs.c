@@ -350,7 +350,9 @@ pending_new(fuse_req_t req, size_t written)
 		return NULL;
 	}
 	*p = (struct pending){
-		.waiter = { .daemon = s->daemon, .done = on_done },
+		.waiter = { .daemon = s->daemon,
+		    .by = "sysfs",
+		    .done = on_done },
 		.sysfs = s,
 		.req = req,
 		.written = written,
@@ -388,7 +390,7 @@ static void
 on_mkdir(fuse_req_t req, fuse_ino_t dir, const char *name, mode_t mode)
 {
 	struct sysfs *s = sysfs_of(req);
-	struct waiter w = { .daemon = s->daemon };
+	struct waiter w = { .daemon = s->daemon, .by = "sysfs" };
 	int ret = tree_mkdir(s->tree, &w, dir, name);
 
 	(void)mode;

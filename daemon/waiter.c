@@ -41,7 +41,7 @@ int
 waiter_create(void *from, const struct device *dev, char *err, size_t errlen)
 {
 	struct waiter *w = from;
-	int ret = device_introduce(w->daemon, dev, err, errlen);
+	int ret = device_introduce(w->daemon, dev, w->by, err, errlen);
 
 	if (ret == 0)
 		systemd_ready(w->daemon);
@@ -87,6 +87,15 @@ waiter_sweep(void *from, struct disk *disk)
 	struct waiter *w = from;
 
 	(void)loop_sweep(&w->daemon->worker[0], disk);
+}
+
+void
+waiter_changed(void *from, const struct disk *disk, const char *attribute,
+    const char *value, bool settles)
+{
+	struct waiter *w = from;
+
+	watch_set(w->daemon, w->by, disk, attribute, value, settles);
 }
 
 /* ---- it is done */

@@ -197,6 +197,14 @@ sweep(const struct ctl *ctl, void *from, struct disk *d)
 		ctl->sweep(from, d);
 }
 
+static void
+tell_change(const struct ctl *ctl, void *from, const struct disk *d,
+    const char *attribute, const char *value, bool settles)
+{
+	if (ctl->changed != NULL)
+		ctl->changed(from, d, attribute, value, settles);
+}
+
 int
 ctl_set(const struct ctl *ctl, void *from, struct disk *d,
     const char *attribute, const char *value, uint64_t now, char *err,
@@ -209,6 +217,8 @@ ctl_set(const struct ctl *ctl, void *from, struct disk *d,
 	if (d->queue != NULL && ctl->settle == NULL)
 		return refuse(err, errlen, -ENOTSUP, "is on");
 	ret = disk_set(d, attribute, value, now, err, errlen);
+	if (ret == 0 || ret == -EINPROGRESS)
+		tell_change(ctl, from, d, attribute, value, ret != 0);
 	if (ret == -EINPROGRESS)
 		ctl->settle(from, d);
 	else if (ret == 0)
@@ -538,6 +548,20 @@ run_metrics(struct call *call)
 }
 
 static json_t *
+run_watch(struct call *call)
+{
+	struct disk *d = call->name != NULL ? find_disk(call) : NULL;
+
+	if (call->name != NULL && d == NULL)
+		return fail(ENODEV, "%s: no such device", call->name);
+	if (call->ctl->watch == NULL)
+		return fail(EOPNOTSUPP, "watch: there are no events here");
+	if (call->ctl->watch(call->from, d) != 0)
+		return fail(ENOMEM, "watch: no memory");
+	return json_pack("{s:b}", "ok", 1);
+}
+
+static json_t *
 run_clients(struct call *call)
 {
 	struct client *list = NULL;
@@ -598,6 +622,8 @@ change_faults(
 	    0)
 		return NULL;
 	ret = disk_set(d, "faults", value, call->now, err, sizeof(err));
+	if (ret == 0)
+		tell_change(call->ctl, call->from, d, "faults", value, false);
 	free(value);
 	if (ret != 0)
 		return fail(-ret, "%s: %s", d->name, err);
@@ -742,6 +768,7 @@ static const struct command {
 	{ "diskstats", .run = run_diskstats },
 	{ "trace", .run_on = run_trace },
 	{ "metrics", .run = run_metrics },
+	{ "watch", .run = run_watch },
 	{ "clients", .run = run_clients },
 	{ "kick", .run = run_kick },
 	{ "uri", .run_on = run_uri },

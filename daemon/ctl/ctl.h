@@ -531,6 +531,48 @@ struct daemon_state {
 int metrics_text(struct disk *const *disks, unsigned nr,
     const struct daemon_state *state, uint64_t now, char **text, size_t *len);
 
+/* --------------------------------------------------------------- event.c */
+
+#define EVENT_NAME 80u
+#define EVENT_TEXT 512u
+
+enum event_kind {
+	EVENT_CREATED, /* a device; by whom */
+	EVENT_REMOVED,
+	EVENT_POWER,      /* on or off */
+	EVENT_SET,        /* an attribute: name, text its value; by whom */
+	EVENT_CONNECTED,  /* a client: id, name its peer */
+	EVENT_NEGOTIATED, /* the same, of a device: text its export */
+	EVENT_GONE,
+	EVENT_KICKED,
+	EVENT_FAULT,    /* a rule has hit: id and what follows it */
+	EVENT_SHUTDOWN, /* the daemon ends */
+	EVENT_DROPPED,  /* id: so many, up to seq, are not told */
+	EVENT_NR
+};
+
+/* Something that has happened. */
+struct event {
+	enum event_kind kind;
+	uint64_t seq;               /* from 1 on */
+	uint64_t ns;                /* CLOCK_REALTIME */
+	char device[DISK_NAME_LEN]; /* "": of none */
+	char name[EVENT_NAME];
+	char text[EVENT_TEXT];
+	const char *by; /* "control", "sysfs", "reload": a constant, as those */
+	const char *op, *action;
+	bool on;
+	uint64_t id;
+	uint64_t sector, nr_sectors;
+};
+
+/* Copy as much of a text as there is room for. */
+void event_text(char *out, size_t size, const char *text);
+/* As JSON, with a newline, to be freed; NULL: no memory. */
+char *event_line(const struct event *e);
+/* The same for a person; 0, or -EINVAL when it is something else. */
+int event_print(struct json_t *json, FILE *out);
+
 /* ------------------------------------------------------------- control.c */
 
 #define PLACE_URI 512u
@@ -596,6 +638,17 @@ struct ctl {
 	 * (zones_sweep()).  NULL: who next uses them does.
 	 */
 	void (*sweep)(void *from, struct disk *d);
+	/*
+	 * An attribute was set; or, with `settles`, will be unless that fails.
+	 * NULL: nobody wants to know.
+	 */
+	void (*changed)(void *from, const struct disk *d, const char *attribute,
+	    const char *value, bool settles);
+	/*
+	 * Events follow the answer to `from`, of one device or, with NULL, of
+	 * all.  0 or -ENOMEM.  NULL: nobody can.
+	 */
+	int (*watch)(void *from, const struct disk *d);
 	/* For metrics.  NULL: there is no daemon to tell of. */
 	void (*state)(void *from, struct daemon_state *out);
 };

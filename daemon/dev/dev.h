@@ -456,11 +456,20 @@ bool faults_info(const struct faults *f, size_t i, struct fault_info *info);
  * id.
  */
 bool faults_hits(const struct faults *f, uint64_t id, uint64_t *hits);
+/* A hit, for who is told of it; its texts are constants. */
+struct fault_seen {
+	uint64_t id; /* of the rule */
+	uint64_t sector, nr_sectors;
+	const char *op, *action;
+};
 /*
- * Call hook(arg) whenever that has become more, from the thread in which it
- * did, who waits for it.  Before the power comes on.
+ * Call hook(arg, ...) whenever that has become more, from the thread in which
+ * it did, who waits for it.  Before the power comes on.
  */
-void faults_watch(struct faults *f, void (*hook)(void *arg), void *arg);
+void faults_watch(struct faults *f,
+    void (*hook)(
+	void *arg, const struct disk *d, const struct fault_seen *seen),
+    void *arg);
 /* Of the rule that was added last. */
 uint64_t faults_last_id(const struct faults *f);
 /*

@@ -188,12 +188,26 @@ judge_by_rules(
 		}
 }
 
+static struct fault_seen
+seen_of(const struct fault_hit *hit)
+{
+	return (struct fault_seen){
+		.id = hit->id,
+		.sector = hit->rq->pos >> SECTOR_SHIFT,
+		.nr_sectors = hit->rq->bytes >> SECTOR_SHIFT,
+		.op = fault_op_name(hit->rq->op),
+		.action = fault_action_name(hit->action),
+	};
+}
+
 /* A rule has hit, for who waits for it. */
 static void
-tell(const struct faults *f, uint64_t id)
+tell(const struct disk *d, const struct fault_seen *seen)
 {
-	if (id != 0 && f->hook != NULL)
-		f->hook(f->hook_arg);
+	const struct faults *f = d->conf.faults;
+
+	if (seen->id != 0 && f->hook != NULL)
+		f->hook(f->hook_arg, d, seen);
 }
 
 /*
@@ -205,6 +219,7 @@ judge(const struct disk *d, struct request *rq)
 {
 	bool has_own = !d->queue->conf.bio_based;
 	struct fault_hit hit = { .rq = rq }, *kept;
+	struct fault_seen seen;
 	struct faults *f = faults_lock(d->conf.faults);
 
 	f->seq++;
@@ -217,8 +232,10 @@ judge(const struct disk *d, struct request *rq)
 	faults_unlock(f);
 	if (!hit.acts && !hit.returns)
 		return &no_hit;
-	if (hit.action != FAULT_HANG)
-		tell(f, hit.id);
+	if (hit.action != FAULT_HANG) {
+		seen = seen_of(&hit);
+		tell(d, &seen);
+	}
 	kept = malloc(sizeof(*kept));
 	if (kept == NULL)
 		return &no_hit;
@@ -459,8 +476,10 @@ flip_read(const struct fault_hit *hit, struct request *rq, struct cpu *cpu)
  * is gone: then as if that had let it go.
  */
 static bool
-hang(struct faults *f, struct fault_hit *hit)
+hang(const struct disk *d, struct fault_hit *hit)
 {
+	struct fault_seen seen = seen_of(hit); /* it may be gone by then */
+	struct faults *f = d->conf.faults;
 	struct request *rq = hit->rq;
 	struct fault_rule *r;
 	uint64_t id = hit->id;
@@ -477,7 +496,7 @@ hang(struct faults *f, struct fault_hit *hit)
 	faults_unlock(f);
 	if (forsaken)
 		rq->error = -ESHUTDOWN;
-	tell(f, id);
+	tell(d, &seen);
 	return hangs;
 }
 
@@ -490,7 +509,7 @@ fault_end(
 	rq->priv = NULL;
 	if (hit == &no_hit)
 		return true;
-	if (hit->acts && hit->action == FAULT_HANG && hang(d->conf.faults, hit))
+	if (hit->acts && hit->action == FAULT_HANG && hang(d, hit))
 		return false; /* it may be gone by now */
 	if (hit->acts && hit->action == FAULT_CORRUPT &&
 	    rq->op == REQ_OP_READ && rq->error == 0)

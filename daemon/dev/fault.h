@@ -118,8 +118,10 @@ struct faults {
 	uint64_t seq;        /* requests judged */
 	uint64_t timeout_ns; /* 0: for ever */
 	unsigned requeues;
-	bool hurry;              /* nothing hangs any more */
-	void (*hook)(void *arg); /* faults_watch(), or NULL */
+	bool hurry; /* nothing hangs any more */
+	/* faults_watch(), or NULL */
+	void (*hook)(
+	    void *arg, const struct disk *d, const struct fault_seen *seen);
 	void *hook_arg;
 	TAILQ_HEAD(hit_list, fault_hit) hung;
 	struct fault_entry *log; /* a ring; NULL: no hit yet */

@@ -407,7 +407,10 @@ faults_hits(const struct faults *faults, uint64_t id, uint64_t *hits)
 }
 
 void
-faults_watch(struct faults *f, void (*hook)(void *arg), void *arg)
+faults_watch(struct faults *f,
+    void (*hook)(
+	void *arg, const struct disk *d, const struct fault_seen *seen),
+    void *arg)
 {
 	f->hook = hook;
 	f->hook_arg = arg;
