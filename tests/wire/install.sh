@@ -44,7 +44,7 @@ while read -r c; do
 done <"$dir/commands"
 "$dir/usr/bin/nullbctl" --help | sed -n 's/^  \([a-z]\{1,\}\) .*/\1/p' |
 	while read -r c; do
-		grep -q "^\.BR\{0,1\} $c\( \|\$\)" \
+		grep -q "^\.BR\{0,1\} \"\{0,1\}$c\( \|\$\)" \
 			"$dir/usr/share/man/man1/nullbctl.1" || echo "$c"
 	done >"$dir/missing"
 [ -s "$dir/missing" ] && fault "not in nullbctl(1): $(tr '\n' ' ' <"$dir/missing")"
