@@ -157,14 +157,15 @@ ours "$@"
 compare set
 not_ours
 unreal
+# the kernel gives one with a bitmap of tags for all queues a scheduler, unless it
+# is told not to; and so one with zones
 set -- size=64 memory_backed=1 cache_size=4 submit_queues=2 shared_tag_bitmap=1 \
-	virt_boundary=1
+	virt_boundary=1 no_sched=1
 real "$@"
 ours "$@"
 compare cached
 not_ours
 unreal
-# the kernel gives a device with zones a scheduler, unless it is told not to
 set -- size=64 memory_backed=1 discard=1 no_sched=1 zoned=1 zone_size=4 \
 	zone_capacity=3 zone_nr_conv=2 zone_max_open=5 zone_max_active=4
 real "$@"
