@@ -349,6 +349,8 @@ waiter_waits(const struct waiter *w)
 	return w->disk != NULL;
 }
 
+/* For the change that is under way, or until the disk is off. */
+void waiter_wait(struct waiter *w, struct disk *disk, bool departs);
 /* It is about to be gone; fine if it does not wait. */
 void waiter_cancel(struct waiter *w);
 /* for struct ctl, whose `from` is the waiter */

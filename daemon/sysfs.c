@@ -11,9 +11,13 @@
 
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <fuse_lowlevel.h>
+#include <limits.h>
+#include <mntent.h>
+#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -23,6 +27,7 @@
 
 #define FILE_SIZE    4096 /* as sysfs has it, whatever is in it */
 #define MAX_VALUE    4095 /* of a write, as configfs has it: the rest is next */
+#define MAX_STALE    16   /* mounts of one place */
 #define MAX_REQUESTS 16   /* a turn: others want theirs */
 
 /* A write or an rmdir that takes its time. */
@@ -32,6 +37,10 @@ struct pending {
 	struct sysfs *sysfs;
 	fuse_req_t req;
 	size_t written; /* 0: it was no write */
+	fuse_ino_t ino; /* of a write, */
+	char *value;    /* and what it is; NULL: no write */
+	bool queued;    /* it waits for another's change, to begin then */
+	bool again;     /* which has settled */
 };
 TAILQ_HEAD(pending_list, pending);
 
@@ -42,6 +51,7 @@ struct sysfs {
 	struct fuse_buf buf;
 	ev_io io;
 	struct pending_list pending;
+	ev_timer again; /* 0 s: what was queued may begin */
 };
 
 /* What cat shows, or ls, as of when it was read from the beginning. */
@@ -328,15 +338,28 @@ pending_end(struct pending *p, int ret)
 {
 	TAILQ_REMOVE(&p->sysfs->pending, p, link);
 	reply_changed(p->req, ret, p->written);
+	free(p->value);
 	free(p);
 }
 
 static void
 on_done(struct waiter *w, const struct disk *disk, int error, const char *text)
 {
+	struct pending *p = container_of(w, struct pending, waiter);
+
 	(void)disk;
 	(void)text; /* there is no room for a sentence in an errno */
-	pending_end(container_of(w, struct pending, waiter), error);
+	if (!p->queued) {
+		pending_end(p, error);
+		return;
+	}
+	/* not now: the disk may be about to be gone */
+	p->queued = false;
+	p->again = true;
+	if (!ev_is_active(&p->sysfs->again)) {
+		ev_timer_set(&p->sysfs->again, 0., 0.);
+		ev_timer_start(p->sysfs->daemon->main.ev, &p->sysfs->again);
+	}
 }
 
 static struct pending *
@@ -361,29 +384,65 @@ pending_new(fuse_req_t req, size_t written)
 	return p;
 }
 
+/*
+ * In the kernel who writes waits for the lock: for who changes the same device,
+ * or takes its power away.
+ */
+static void
+write_value(struct pending *p)
+{
+	struct tree *t = p->sysfs->tree;
+	struct disk *disk;
+	int ret = tree_write(t, &p->waiter, p->ino, p->value, clock_ns());
+
+	if (ret == -EINPROGRESS)
+		return;
+	disk = ret == -EBUSY ? tree_disk(t, p->ino) : NULL;
+	if (disk != NULL && (disk->change != NULL || disk->powering_down)) {
+		p->queued = true;
+		waiter_wait(&p->waiter, disk, disk->powering_down);
+		return;
+	}
+	pending_end(p, ret);
+}
+
+static void
+on_again(struct ev_loop *ev, ev_timer *w, int revents)
+{
+	struct sysfs *s = w->data;
+	struct pending *p, *next;
+
+	(void)ev;
+	(void)revents;
+	for (p = TAILQ_FIRST(&s->pending); p != NULL; p = next) {
+		next = TAILQ_NEXT(p, link);
+		if (!p->again)
+			continue;
+		p->again = false;
+		write_value(p);
+	}
+}
+
 /* A write is a value, whatever the offset, up to its first NUL. */
 static void
 on_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size,
     off_t from, struct fuse_file_info *fi)
 {
 	struct pending *p;
-	char *value;
-	int ret = -ENOMEM;
 
+	(void)from;
+	(void)fi;
 	if (size > MAX_VALUE)
 		size = MAX_VALUE;
 	p = pending_new(req, size);
-	(void)from;
-	(void)fi;
 	if (p == NULL)
 		return;
-	value = strndup(data, size);
-	if (value != NULL)
-		ret = tree_write(
-		    p->sysfs->tree, &p->waiter, ino, value, clock_ns());
-	free(value);
-	if (ret != -EINPROGRESS)
-		pending_end(p, ret);
+	p->ino = ino;
+	p->value = strndup(data, size);
+	if (p->value == NULL)
+		pending_end(p, -ENOMEM);
+	else
+		write_value(p);
 }
 
 static void
@@ -528,14 +587,67 @@ fuse_says(enum fuse_log_level level, const char *fmt, va_list ap)
 		log_debug("%s", text);
 }
 
-/* What a daemon left behind that was killed. */
+/* The type of what is mounted at a path, on top; "": nothing.  To be freed. */
+static char *
+mounted_type(const char *path)
+{
+	FILE *mounts = setmntent("/proc/self/mounts", "r");
+	struct mntent *m;
+	char *type = strdup("");
+
+	while (mounts != NULL && (m = getmntent(mounts)) != NULL)
+		if (strcmp(m->mnt_dir, path) == 0) {
+			free(type);
+			type = strdup(m->mnt_type);
+		}
+	if (mounts != NULL)
+		endmntent(mounts);
+	return type;
+}
+
+static void
+unmount(const char *path)
+{
+	char program[] = "fusermount3", options[] = "-uqz", end[] = "--";
+	char *argv[] = { program, options, end, (char *)path, NULL };
+	pid_t pid;
+
+	if (umount2(path, MNT_DETACH) == 0 || geteuid() == 0)
+		return;
+	if (posix_spawnp(&pid, program, NULL, NULL, argv, environ) == 0)
+		waitpid(pid, NULL, 0);
+}
+
+/* What daemons left behind that were killed; nobody answers there. */
 static void
 clear_stale(const char *dir)
 {
+	char *path = NULL, *type = NULL, *parent, *slash;
+	char copy[PATH_MAX];
 	struct stat st;
 
-	if (stat(dir, &st) != 0 && errno == ENOTCONN)
-		(void)umount2(dir, MNT_DETACH);
+	snprintf(copy, sizeof(copy), "%s", dir);
+	for (size_t n = strlen(copy); n > 1 && copy[n - 1] == '/'; n--)
+		copy[n - 1] = '\0';
+	slash = strrchr(copy, '/'); /* of the last name nothing can be told */
+	parent = slash == NULL   ? realpath(".", NULL)
+		 : slash == copy ? strdup("")
+				 : (*slash = '\0', realpath(copy, NULL));
+	if (parent == NULL || asprintf(&path, "%s/%s", parent,
+				  slash != NULL ? slash + 1 : copy) < 0)
+		path = NULL;
+	for (int i = 0; path != NULL && i < MAX_STALE; i++) {
+		if (stat(dir, &st) == 0 || errno != ENOTCONN)
+			break;
+		free(type);
+		type = mounted_type(path);
+		if (type == NULL || strcmp(type, "fuse.nullbd") != 0)
+			break;
+		unmount(path);
+	}
+	free(type);
+	free(path);
+	free(parent);
 }
 
 /* Another daemon's, perhaps, which would unmount ours when it ends. */
@@ -609,6 +721,8 @@ sysfs_start(struct daemon *d, char *err, size_t errlen)
 		return refuse(err, errlen, -ENOMEM, "sysfs: out of memory");
 	s->daemon = d;
 	TAILQ_INIT(&s->pending);
+	ev_timer_init(&s->again, on_again, 0., 0.);
+	s->again.data = s;
 	s->tree = tree_new(&d->ctl);
 	ret = s->tree != NULL ? mount_at(s, d->conf.sysfs, err, errlen)
 			      : refuse(err, errlen, -ENOMEM, "sysfs: memory");
@@ -643,6 +757,7 @@ sysfs_stop(struct daemon *d)
 		return;
 	d->sysfs = NULL;
 	ev_io_stop(d->main.ev, &s->io);
+	ev_timer_stop(d->main.ev, &s->again);
 	while ((p = TAILQ_FIRST(&s->pending)) != NULL) {
 		waiter_cancel(&p->waiter);
 		pending_end(p, -ESHUTDOWN);

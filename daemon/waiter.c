@@ -9,8 +9,8 @@
 #include <errno.h>
 #include <string.h>
 
-static void
-wait_for(struct waiter *w, struct disk *disk, bool departs)
+void
+waiter_wait(struct waiter *w, struct disk *disk, bool departs)
 {
 	w->disk = disk;
 	w->departs = departs;
@@ -33,7 +33,7 @@ waiter_settle(void *from, struct disk *disk)
 {
 	struct waiter *w = from;
 
-	wait_for(w, disk, false);
+	waiter_wait(w, disk, false);
 	daemon_settle(w->daemon);
 }
 
@@ -54,7 +54,7 @@ depart(struct waiter *w, struct disk *disk, bool remove)
 	int ret = power_off(w->daemon, disk, remove);
 
 	if (ret == -EINPROGRESS)
-		wait_for(w, disk, true);
+		waiter_wait(w, disk, true);
 	return ret;
 }
 

@@ -739,6 +739,8 @@ bool tree_entry(struct tree *t, uint64_t dir, unsigned n, struct tree_entry *e);
 uint64_t tree_lookup(struct tree *t, uint64_t dir, const char *name);
 /* Its type and permissions; 0 or -ENOENT: it is gone. */
 int tree_mode(const struct tree *t, uint64_t ino, mode_t *out);
+/* Whose file it is; NULL: it is gone, or of no device. */
+struct disk *tree_disk(const struct tree *t, uint64_t ino);
 /* What cat shows: 0, or -errno. */
 int tree_read(const struct tree *t, uint64_t ino, uint64_t now, FILE *out);
 /*

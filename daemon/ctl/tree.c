@@ -567,6 +567,14 @@ tree_read(const struct tree *t, uint64_t ino, uint64_t now, FILE *out)
 	}
 }
 
+struct disk *
+tree_disk(const struct tree *t, uint64_t ino)
+{
+	struct node n;
+
+	return resolve(t, ino, &n) ? n.disk : NULL;
+}
+
 /* ---- changes */
 
 /* What null_blk lets change while the power is on (1.1). */
