@@ -6,6 +6,7 @@
  *	shutdown.c the end
  *	reload.c   configuration files, read again
  *	device.c   from a configured device to a disk that is served
+ *	fill.c     a device that begins with the data of an image
  *	power.c    devices that go: their clients, their queue, their data
  *	export.c   what NBD sees of the disks, and under which names
  *	loop.c     a thread that plays a CPU: turn() runs the whole pipeline
@@ -74,6 +75,7 @@ struct loop;
 struct sysfs;
 struct tracer;
 TAILQ_HEAD(departure_list, departure);
+TAILQ_HEAD(fill_list, fill);
 TAILQ_HEAD(conn_list, conn);
 TAILQ_HEAD(ctlconn_list, ctlconn);
 TAILQ_HEAD(tracer_list, tracer);
@@ -518,7 +520,9 @@ const struct nbd_export *export_default(const struct daemon *d);
 /* -------------------------------------------------------------- device.c */
 
 /*
- * Make a disk of it, power it on, and serve it.  0, or -errno with a sentence.
+ * Make a disk of it, the last one, power it on, and serve it.  0; -EINPROGRESS:
+ * there is one, and the rest is as fill_disk() has it, and if that fails there
+ * is none any more; or -errno with a sentence.
  */
 int device_add(
     struct daemon *d, const struct device *dev, char *err, size_t errlen);
@@ -537,15 +541,36 @@ void device_remove(struct daemon *d, struct disk *disk);
 /* Trace it, if its attribute says so.  The same. */
 int device_trace(struct daemon *d, struct disk *disk, char *err, size_t errlen);
 
+/* ---------------------------------------------------------------- fill.c */
+
+/*
+ * Before its power comes on: if it is to have the data of an image, and has
+ * none yet, see to it.  0: it has.  -EINPROGRESS: once it has, it goes on, and
+ * waiter_settled() is called; before there is a main loop it is done at once.
+ * Else -errno with a sentence.
+ */
+int fill_disk(struct daemon *d, struct disk *disk, char *err, size_t errlen);
+/* After -EINPROGRESS: if that fails it is to be no device any more. */
+void fill_or_remove(struct daemon *d, const struct disk *disk);
+/* It is not to go on any more.  True: call again, its image is still read. */
+bool fill_cancel(struct daemon *d, const struct disk *disk);
+/* The main loop has ended, but is still there. */
+void fill_fini(struct daemon *d);
+
 /* --------------------------------------------------------------- power.c */
 
-/* It is on, and served.  0, or -errno with a sentence. */
+/*
+ * It is on, and served: 0.  -EINPROGRESS: as fill_disk() has it.  Else -errno
+ * with a sentence.
+ */
 int power_on(struct daemon *d, struct disk *disk, char *err, size_t errlen);
 /*
  * It goes off, and with `remove` is a device no more.  0: it was off already.
  * -EINPROGRESS: when it has happened, waiter_departed() is called.  -ENOMEM.
  */
 int power_off(struct daemon *d, struct disk *disk, bool remove);
+/* Is it on its way to be no device any more? */
+bool power_removes(const struct daemon *d, const struct disk *disk);
 /* The daemon ends, and no worker runs any more. */
 void power_fini(struct daemon *d);
 
@@ -687,6 +712,7 @@ struct daemon {
 	ev_async conn_closed;
 	ev_timer grace, too_late; /* of a shutdown */
 	ev_timer settle;          /* while a disk's change is under way */
+	struct fill_list fills;   /* of disks that are to go on */
 	struct departure_list departures; /* of disks that go off */
 	ev_timer depart;                  /* while there are any */
 	bool has_pidfile;

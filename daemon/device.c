@@ -55,11 +55,13 @@ device_add(struct daemon *d, const struct device *dev, char *err, size_t errlen)
 	disk->set.index = free_index(d);
 	disk->set.power = false;
 	ret = dev->conf.power ? power_on(d, disk, err, errlen) : 0;
-	if (ret != 0)
+	if (ret != 0 && ret != -EINPROGRESS)
 		goto fail;
+	if (ret != 0)
+		fill_or_remove(d, disk);
 	d->disk[d->nr_disks++] = disk;
 	d->ctl.nr_disks = d->nr_disks;
-	return 0;
+	return ret;
 fail:
 	disk_free(disk);
 	return ret;
@@ -104,11 +106,11 @@ device_introduce(struct daemon *d, const struct device *dev, const char *by,
 {
 	int ret = device_add(d, dev, err, errlen);
 
-	if (ret != 0)
+	if (ret != 0 && ret != -EINPROGRESS)
 		return ret;
 	watch_device(d, EVENT_CREATED, d->disk[d->nr_disks - 1], by);
 	present(d, d->disk[d->nr_disks - 1]);
-	return 0;
+	return ret;
 }
 
 int

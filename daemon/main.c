@@ -560,6 +560,7 @@ tear_down(struct daemon *d)
 	}
 	for (i = 0; i < d->nr_workers; i++) /* none can be woken any more */
 		loop_fini(&d->worker[i]);
+	fill_fini(d);
 	power_fini(d);
 	for (i = 0; i < d->nr_disks; i++)
 		disk_free(d->disk[i]);
@@ -666,6 +667,7 @@ main(int argc, char **argv)
 	TAILQ_INIT(&d.waiters);
 	TAILQ_INIT(&d.tracers);
 	TAILQ_INIT(&d.clients);
+	TAILQ_INIT(&d.fills);
 	TAILQ_INIT(&d.departures);
 	pthread_mutex_init(&d.clients_lock, NULL);
 	if (config_init(&c) != 0)

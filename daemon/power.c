@@ -159,6 +159,8 @@ step(struct departure *dep, uint64_t now)
 	}
 	if (!dep->remove)
 		return true;
+	if (fill_cancel(dep->daemon, disk))
+		return false;
 	if (dep->store == NULL && !atomic_load(&dep->freed))
 		begin_to_free(dep);
 	return atomic_load(&dep->freed);
@@ -217,6 +219,9 @@ power_on(struct daemon *d, struct disk *disk, char *err, size_t errlen)
 		    err, errlen, -EBUSY, "power: it is just going off");
 	if (disk->queue != NULL)
 		return 0;
+	ret = fill_disk(d, disk, err, errlen);
+	if (ret != 0)
+		return ret;
 	ret = disk_power_on(disk, clock_ns(), err, errlen);
 	if (ret != 0)
 		return ret;
@@ -239,6 +244,7 @@ power_off(struct daemon *d, struct disk *disk, bool remove)
 		dep->remove |= remove;
 		return -EINPROGRESS;
 	}
+	(void)fill_cancel(d, disk);
 	if (disk->queue == NULL && !remove)
 		return 0;
 	dep = calloc(1, sizeof(*dep));
@@ -266,6 +272,14 @@ power_off(struct daemon *d, struct disk *disk, bool remove)
 	}
 	TAILQ_INSERT_TAIL(&d->departures, dep, link);
 	return -EINPROGRESS;
+}
+
+bool
+power_removes(const struct daemon *d, const struct disk *disk)
+{
+	const struct departure *dep = find(d, disk);
+
+	return dep != NULL && dep->remove;
 }
 
 void

@@ -41,10 +41,13 @@ int
 waiter_create(void *from, const struct device *dev, char *err, size_t errlen)
 {
 	struct waiter *w = from;
-	int ret = device_introduce(w->daemon, dev, w->by, err, errlen);
+	struct daemon *d = w->daemon;
+	int ret = device_introduce(d, dev, w->by, err, errlen);
 
+	if (ret == -EINPROGRESS)
+		waiter_wait(w, d->disk[d->nr_disks - 1], false);
 	if (ret == 0)
-		systemd_ready(w->daemon);
+		systemd_ready(d);
 	return ret;
 }
 
@@ -66,6 +69,8 @@ waiter_power(void *from, struct disk *disk, bool on, char *err, size_t errlen)
 
 	if (on) {
 		ret = device_power_on(w->daemon, disk, err, errlen);
+		if (ret == -EINPROGRESS)
+			waiter_wait(w, disk, false);
 		systemd_ready(w->daemon);
 		return ret;
 	}

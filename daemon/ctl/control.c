@@ -266,7 +266,7 @@ ctl_create(const struct ctl *ctl, void *from, const char *name,
 	if (ret != 0)
 		return ret;
 	ret = ctl->create(from, dev, err, errlen);
-	if (ret != 0)
+	if (ret != 0 && ret != -EINPROGRESS)
 		config_drop(ctl->config, dev);
 	return ret;
 }
@@ -278,6 +278,8 @@ run_create(struct call *call)
 	int ret = ctl_create(call->ctl, call->from, call->name,
 	    call->attributes, err, sizeof(err));
 
+	if (ret == -EINPROGRESS)
+		return NULL;
 	if (ret != 0)
 		return fail(-ret, "%s: %s", call->name, err);
 	return json_pack("{s:b}", "ok", 1);

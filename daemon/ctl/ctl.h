@@ -615,8 +615,9 @@ struct ctl {
 	/* Where devices that are made are added.  NULL: none can be. */
 	struct config *config;
 	/*
-	 * Make a disk of such a device, on if it says so: 0; or -errno with a
-	 * sentence.
+	 * Make a disk of such a device, on if it says so: 0; -EINPROGRESS: it
+	 * is there, and `from` gets its answer of ctl_settled() when it is on,
+	 * or is gone again; or -errno with a sentence.
 	 */
 	int (*create)(
 	    void *from, const struct device *dev, char *err, size_t errlen);
@@ -657,8 +658,8 @@ struct ctl {
  * Answer a request of `len` bytes (a newline at its end or not) that came from
  * `from`: one line of JSON with its newline, which the caller frees.  A line
  * longer than CTL_MAX_LINE is refused.  NULL when out of memory; or after
- * ctl->settle() was called, or ctl->power() or ctl->remove() said -EINPROGRESS:
- * the answer is ctl_settled()'s.
+ * ctl->settle() was called, or ctl->create(), ctl->power() or ctl->remove()
+ *said -EINPROGRESS: the answer is ctl_settled()'s.
  *
  *	{"command":"get","name":"nullb0","attribute":"size"}
  *	{"ok":true,"value":"256000"}
@@ -674,8 +675,8 @@ char *ctl_settled(const struct disk *disk, int error, const char *text);
 
 /*
  * The same as "set" and "create" without JSON around: 0; -EINPROGRESS: it will
- * settle, and ctl->settle() or ctl->power() knows who waits; or -errno with a
- * sentence.
+ * settle, and ctl->settle(), ->create() or ->power() knows who waits; or -errno
+ * with a sentence.
  */
 int ctl_set(const struct ctl *ctl, void *from, struct disk *d,
     const char *attribute, const char *value, uint64_t now, char *err,

@@ -482,6 +482,11 @@ const struct attr disk_attrs[] = {
 	{ OWN(export_names), .max = NBD_MAX_TEXT,
 	    .help = "a name under which it is served, too, besides that of the "
 		    "device; may be repeated" },
+	{ OWN(fill), .max = 1024,
+	    .help =
+		"the data of this file or block device is there when the power "
+		"comes on for the first time, if it is memory_backed; nothing "
+		"if empty" },
 	{ OWN(trace), .max = 1024,
 	    .help = "from power-on write a trace for blkparse(1) to the files "
 		    "TRACE.blktrace.N, a path of its own; none if empty" },

@@ -325,6 +325,7 @@ struct disk_conf {
 	bool tls_only;
 	char *description;     /* NULL: none */
 	char **export_names;   /* besides its own; NULL: none */
+	char *fill;            /* path of what it begins with; NULL: nothing */
 	char *trace;           /* path of its files; NULL: none */
 	uint64_t trace_buffer; /* bytes a cpu */
 };
@@ -683,6 +684,8 @@ void disk_power_cut(struct disk *d);
 int disk_attach_media(struct disk *d, char *err, size_t errlen);
 /* There is no queue; neither is an error. */
 void disk_detach_media(struct disk *d);
+/* What it is to have as its data.  It is off, and has none. */
+void disk_give_store(struct disk *d, struct store *s);
 /* Its data, for store_free(), which may take long; or NULL.  It is off. */
 struct store *disk_take_store(struct disk *d);
 

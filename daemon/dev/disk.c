@@ -107,6 +107,10 @@ check_driver(struct disk_conf *c, unsigned nr_cpus, char *err, size_t errlen)
 		c->discard = false;
 	if (!c->memory_backed)
 		c->cache_size = 0;
+	if (c->fill != NULL && !c->memory_backed)
+		return refuse(err, errlen, -EINVAL,
+		    "fill: \"%.200s\": allowed: none, unless memory_backed",
+		    c->fill);
 	if (c->hw_queue_depth == 0)
 		return refuse(err, errlen, -EINVAL,
 		    "hw_queue_depth: 0: allowed: 1 to %u", BLK_MAX_DEPTH);

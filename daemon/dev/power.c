@@ -124,6 +124,14 @@ disk_power_cut(struct disk *d)
 	d->powering_down = false;
 }
 
+void
+disk_give_store(struct disk *d, struct store *s)
+{
+	assert(d->queue == NULL);
+	assert(d->kept == NULL);
+	d->kept = s;
+}
+
 struct store *
 disk_take_store(struct disk *d)
 {

@@ -583,6 +583,9 @@ lets_the_daemon_make_a_device(void **state)
 	says = -EINVAL;
 	assert_refused(new, "EINVAL", "new: size: no");
 	assert_null(config_find(&config, "new"));
+	says = -EINPROGRESS; /* it is there; what becomes of it is for later */
+	assert_waits("{\"command\":\"create\",\"name\":\"filled\"}");
+	assert_non_null(config_find(&config, "filled"));
 	says = 0;
 	json_decref(ask(new));
 	assert_string_equal(asked, "create new 4096");

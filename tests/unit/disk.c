@@ -250,6 +250,8 @@ names_the_attribute_the_value_and_what_is_allowed(void **state)
 		       "discard_max_bytes=512",
 	    "queue/discard_max_bytes: 512: allowed: 0, or at least the "
 	    "granularity (4096)");
+	assert_refused("fill=disk.img",
+	    "fill: \"disk.img\": allowed: none, unless memory_backed");
 	assert_refused("nr_requests=65",
 	    "queue/nr_requests: 65: allowed: at most hw_queue_depth (64)");
 }

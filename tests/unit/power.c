@@ -458,6 +458,29 @@ has_less_memory_or_more_while_it_is_on(void **state)
 }
 
 static void
+begins_with_data_that_it_is_given(void **state)
+{
+	char data[512], got[512];
+	struct store *store;
+
+	(void)state;
+	open_disk("size=1 memory_backed=1");
+	off();
+	store_free(disk_take_store(disk), NULL);
+	memset(data, 0x44, sizeof(data));
+	store = store_new(pool, 4096, 512, 0);
+	assert_int_equal(store_write(store, NULL, 512, data, 512), 0);
+	disk_give_store(disk, store);
+	on(); /* of another size */
+	assert_int_equal(io(REQ_OP_READ, 512, got), 1);
+	assert_memory_equal(got, data, 512);
+	assert_int_equal(io(REQ_OP_READ, 4096, got), 1);
+	assert_int_equal(got[0], 0);
+	off();
+	close_disk();
+}
+
+static void
 gives_its_data_away_to_be_freed(void **state)
 {
 	struct store *s;
@@ -501,6 +524,7 @@ main(void)
 		    has_a_hardware_queue_for_the_one_node_there_is),
 		cmocka_unit_test(has_as_many_tags_as_the_bitmap_is_for),
 		cmocka_unit_test(has_less_memory_or_more_while_it_is_on),
+		cmocka_unit_test(begins_with_data_that_it_is_given),
 		cmocka_unit_test(gives_its_data_away_to_be_freed),
 	};
 
