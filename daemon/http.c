@@ -23,6 +23,7 @@
 #define HTTP_SECONDS   5u
 #define HTTP_MEMORY    (8u << 10) /* bytes of a connection, for its request */
 #define HTTP_TICK_SEC  0.5
+#define HTTP_REUSE     4u
 #define HTTP_MAX_BYTES (64u << 20) /* of answers that are not sent yet */
 
 /* A connection. */
@@ -44,6 +45,9 @@ struct http {
 	/* that were not hung up on, and their answers */
 	unsigned nr_conns;
 	size_t bytes;
+	struct MHD_Response *last; /* made last; NULL: none */
+	size_t last_len;
+	uint64_t fresh_until;
 };
 
 static void
@@ -89,62 +93,112 @@ run(struct http *h)
 
 /* ---- answers */
 
-static enum MHD_Result
-answer(struct MHD_Connection *conn, unsigned status, const char *type,
-    struct MHD_Response *r)
+static struct MHD_Response *
+response_new(
+    char *text, size_t len, enum MHD_ResponseMemoryMode mode, const char *type)
 {
-	enum MHD_Result ret = MHD_NO;
+	struct MHD_Response *r =
+	    MHD_create_response_from_buffer(len, text, mode);
 
-	if (r == NULL)
-		return MHD_NO; /* no memory: it is hung up on */
+	if (r == NULL) {
+		if (mode == MHD_RESPMEM_MUST_FREE)
+			free(text);
+		return NULL;
+	}
 	if (MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type) ==
 		MHD_YES &&
 	    MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close") ==
 		MHD_YES)
+		return r;
+	MHD_destroy_response(r);
+	return NULL;
+}
+
+/* A sentence; without memory for it: it is hung up on. */
+static enum MHD_Result
+refuse_with(struct MHD_Connection *conn, unsigned status, const char *text)
+{
+	struct MHD_Response *r = response_new((char *)(uintptr_t)text,
+	    strlen(text), MHD_RESPMEM_PERSISTENT, "text/plain; charset=utf-8");
+	enum MHD_Result ret = MHD_NO;
+
+	if (r == NULL)
+		return MHD_NO;
+	if (status != MHD_HTTP_METHOD_NOT_ALLOWED ||
+	    MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, "GET") == MHD_YES)
 		ret = MHD_queue_response(conn, status, r);
 	MHD_destroy_response(r);
 	return ret;
 }
 
-static enum MHD_Result
-refuse_with(struct MHD_Connection *conn, unsigned status, const char *text)
+/* That of our thread: it does not grow while others have the core. */
+static uint64_t
+cpu_ns(void)
 {
-	struct MHD_Response *r = MHD_create_response_from_buffer(
-	    strlen(text), (void *)(uintptr_t)text, MHD_RESPMEM_PERSISTENT);
+	struct timespec ts;
 
-	if (r != NULL && status == MHD_HTTP_METHOD_NOT_ALLOWED)
-		MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, "GET");
-	return answer(conn, status, "text/plain; charset=utf-8", r);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static void
+forget(struct http *h)
+{
+	if (h->last != NULL)
+		MHD_destroy_response(
+		    h->last); /* those that it is sent to keep it */
+	h->last = NULL;
+}
+
+/*
+ * What was made last, for HTTP_REUSE times as long as that took (some 0.15 ms a
+ * device): whoever asks, and however often, the loop has time for others.
+ * False: no memory.
+ */
+static bool
+refresh(struct http *h)
+{
+	struct daemon *d = h->daemon;
+	uint64_t begin = cpu_ns();
+	struct daemon_state state;
+	char *text;
+
+	if (h->last != NULL && clock_ns() < h->fresh_until)
+		return true;
+	forget(h);
+	daemon_state(d, &state);
+	if (metrics_text(d->disk, d->nr_disks, &state, clock_ns(), &text,
+		&h->last_len) != 0)
+		return false;
+	h->last = response_new(
+	    text, h->last_len, MHD_RESPMEM_MUST_FREE, METRICS_TYPE);
+	h->fresh_until = clock_ns() + HTTP_REUSE * (cpu_ns() - begin);
+	return h->last != NULL;
+}
+
+/* Count an answer; those of others have to go if it is too much. */
+static void
+hold(struct http *h, struct http_conn *c, size_t len)
+{
+	if (c == NULL || c->ended)
+		return;
+	c->bytes = len;
+	h->bytes += len;
+	while (h->bytes > HTTP_MAX_BYTES && h->bytes > len)
+		hang_up_on_oldest(h);
 }
 
 static enum MHD_Result
 answer_metrics(struct http *h, struct MHD_Connection *conn)
 {
-	struct http_conn *c =
-	    MHD_get_connection_info(conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT)
-		->socket_context;
-	struct daemon *d = h->daemon;
-	struct daemon_state state;
-	struct MHD_Response *r;
-	char *text;
-	size_t len;
+	const union MHD_ConnectionInfo *info =
+	    MHD_get_connection_info(conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
 
-	daemon_state(d, &state);
-	if (metrics_text(
-		d->disk, d->nr_disks, &state, clock_ns(), &text, &len) != 0)
+	if (!refresh(h))
 		return refuse_with(
 		    conn, MHD_HTTP_SERVICE_UNAVAILABLE, "no memory\n");
-	r = MHD_create_response_from_buffer(len, text, MHD_RESPMEM_MUST_FREE);
-	if (r == NULL)
-		free(text);
-	if (c == NULL || c->ended)
-		len = 0;
-	else
-		c->bytes = len;
-	h->bytes += len;
-	while (h->bytes > HTTP_MAX_BYTES && h->bytes > len)
-		hang_up_on_oldest(h);
-	return answer(conn, MHD_HTTP_OK, METRICS_TYPE, r);
+	hold(h, info->socket_context, h->last_len);
+	return MHD_queue_response(conn, MHD_HTTP_OK, h->last);
 }
 
 /* The head of a request is there; what it sends behind that is not read. */
@@ -301,5 +355,6 @@ http_free(struct http *h)
 	ev_timer_stop(ev, &h->tick);
 	ev_idle_stop(ev, &h->more);
 	MHD_stop_daemon(h->mhd);
+	forget(h);
 	free(h);
 }

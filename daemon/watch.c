@@ -8,6 +8,7 @@
  */
 #include "daemon.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,6 +119,16 @@ watch_fault(
 
 /* ---- attributes */
 
+/* `echo` ends a value with a newline. */
+static void
+trim(char *text)
+{
+	size_t len = strlen(text);
+
+	while (len > 0 && isspace((unsigned char)text[len - 1]))
+		text[--len] = '\0';
+}
+
 void
 watch_set(struct daemon *d, const char *by, const struct disk *disk,
     const char *attribute, const char *value, bool settles)
@@ -135,6 +146,7 @@ watch_set(struct daemon *d, const char *by, const struct disk *disk,
 	    a != NULL ? a->name : attribute);
 	event_text(e.name, sizeof(e.name), name);
 	event_text(e.text, sizeof(e.text), value);
+	trim(e.text);
 	if (!settles) {
 		post(d, &e);
 		return;

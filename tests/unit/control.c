@@ -337,6 +337,112 @@ lets_the_daemon_trace_what_is_on(void **state)
 	ctl.trace = NULL;
 }
 
+/* What the daemon hears of changes. */
+static char changed[256];
+
+static void
+fake_changed(void *from, const struct disk *d, const char *attribute,
+    const char *value, bool settles)
+{
+	assert_ptr_equal(from, &ctl);
+	snprintf(changed, sizeof(changed), "%s %s=%s%s", d->name, attribute,
+	    value, settles ? " settles" : "");
+}
+
+static void
+fake_settle(void *from, struct disk *d)
+{
+	char err[256];
+
+	assert_ptr_equal(from, &ctl);
+	while (disk_settle(d, NOW_NS, err, sizeof(err)) == -EINPROGRESS)
+		cpu_run(machine->cpu, NOW_NS);
+}
+
+/* Told once; nothing is told of what is refused. */
+static void
+assert_changed(const char *request, const char *want)
+{
+	char *line;
+
+	changed[0] = '\0';
+	line = ctl_request(&ctl, &ctl, request, strlen(request), NOW_NS);
+	free(line);
+	assert_string_equal(changed, want);
+}
+
+static void
+tells_the_daemon_of_changes(void **state)
+{
+	(void)state;
+	ctl.changed = fake_changed;
+	ctl.settle = fake_settle;
+	assert_changed("{\"command\":\"set\",\"name\":\"off\","
+		       "\"attribute\":\"bs\",\"value\":\"4096\"}",
+	    "off bs=4096");
+	assert_changed("{\"command\":\"set\",\"name\":\"off\","
+		       "\"attribute\":\"bs\",\"value\":\"x\"}",
+	    "");
+	assert_changed("{\"command\":\"set\",\"name\":\"nullb0\","
+		       "\"attribute\":\"nomerges\",\"value\":\"1\"}",
+	    "nullb0 nomerges=1 settles");
+	assert_changed("{\"command\":\"set\",\"name\":\"nullb0\","
+		       "\"attribute\":\"size\",\"value\":\"1\"}",
+	    "");
+	assert_changed("{\"command\":\"fault_add\",\"name\":\"off\","
+		       "\"value\":\"op=READ\"}",
+	    "off faults=add,op=READ");
+	assert_changed("{\"command\":\"fault_remove\",\"name\":\"off\"}",
+	    "off faults=removeall");
+	assert_changed("{\"command\":\"fault_remove\",\"name\":\"off\","
+		       "\"id\":9}",
+	    "");
+	assert_changed("{\"command\":\"set\",\"name\":\"nullb0\","
+		       "\"attribute\":\"nomerges\",\"value\":\"0\"}",
+	    "nullb0 nomerges=0 settles");
+	assert_changed("{\"command\":\"set\",\"name\":\"off\","
+		       "\"attribute\":\"bs\",\"value\":\"512\"}",
+	    "off bs=512");
+	ctl.changed = NULL;
+	ctl.settle = NULL;
+}
+
+static const struct disk *watched;
+static int watch_result;
+
+static int
+fake_watch(void *from, const struct disk *d)
+{
+	assert_ptr_equal(from, &ctl);
+	watched = d;
+	return watch_result;
+}
+
+static void
+lets_clients_watch(void **state)
+{
+	static const char all[] = "{\"command\":\"watch\"}";
+	json_t *answer;
+
+	(void)state;
+	assert_refused(all, "EOPNOTSUPP", "watch: there are no events here");
+	ctl.watch = fake_watch;
+	watched = disks[0];
+	answer = ask(all);
+	assert_true(json_is_true(json_object_get(answer, "ok")));
+	assert_null(watched);
+	json_decref(answer);
+	answer = ask("{\"command\":\"watch\",\"name\":\"off\"}");
+	assert_true(json_is_true(json_object_get(answer, "ok")));
+	assert_ptr_equal(watched, disks[2]);
+	json_decref(answer);
+	assert_refused("{\"command\":\"watch\",\"name\":\"x\"}", "ENODEV",
+	    "x: no such device");
+	watch_result = -ENOMEM;
+	assert_refused(all, "ENOMEM", "watch: no memory");
+	ctl.watch = NULL;
+}
+
 static void
 fake_state(void *from, struct daemon_state *out)
 {
@@ -712,6 +818,8 @@ main(void)
 		cmocka_unit_test(refuses_with_a_name_and_a_sentence),
 		cmocka_unit_test(lets_the_daemon_trace_what_is_on),
 		cmocka_unit_test(tells_metrics),
+		cmocka_unit_test(tells_the_daemon_of_changes),
+		cmocka_unit_test(lets_clients_watch),
 		cmocka_unit_test(lets_the_daemon_tell_of_clients_and_kick_them),
 		cmocka_unit_test(tells_where_a_device_is_served),
 		cmocka_unit_test(lets_the_daemon_change_the_power),
