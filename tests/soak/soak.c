@@ -30,7 +30,7 @@
 #define BLOCKS     (REGION / BLOCK)
 #define MAX_OPS    64u
 #define NR_HONEST  6u /* on each kind of device, three */
-#define NR_ODD     6u
+#define NR_ODD     8u
 #define GROWTH     (8 * MiB)
 #define GROWTH_SAN (192 * MiB)
 #define SIZE       (64 * MiB)
@@ -41,7 +41,7 @@ static const char *const devices[] = { "none", "soft", "timer" };
 
 struct client {
 	struct daemon d; /* where it is, not ours */
-	int port;
+	int port, metrics;
 	uint64_t rng;
 	const char *device;
 	uint64_t base; /* of its region */
@@ -325,15 +325,57 @@ ask_for_statistics(struct client *c)
 	sleep_ms(20);
 }
 
-static void (*const odd[])(struct client *c) = { send_garbage, send_a_mutant,
-	send_half_requests, read_nothing, stop_anywhere, ask_for_statistics };
+/* All of a request, or a part of it, or something like it. */
+static void
+scrape(struct client *c)
+{
+	static const char request[] =
+	    "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+	static uint8_t answer[256 * KiB];
+	struct wire *w = wire_tcp("127.0.0.1", c->metrics);
+	uint8_t bytes[sizeof(request)];
+	size_t len = sizeof(request) - 1;
+	bool eof;
 
-/* soak --client DIRECTORY PORT NUMBER SEED SECONDS */
+	memcpy(bytes, request, len);
+	if (one_in(c, 3))
+		bytes[rng_below(&c->rng, len)] = (uint8_t)rng_next(&c->rng);
+	if (one_in(c, 3))
+		len = rng_below(&c->rng, len);
+	wire_try_send(w, bytes, len, 50);
+	if (!one_in(c, 4))
+		wire_drain(w, answer, sizeof(answer), 50, &eof);
+	leave(c, w);
+}
+
+/* Of events, which others cause; sometimes without reading them. */
+static void
+watch(struct client *c)
+{
+	static const char request[] = "{\"command\":\"watch\"}\n";
+	static uint8_t events[64 * KiB];
+	struct wire *w = wire_unix(c->d.control);
+	bool eof;
+
+	wire_try_send(w, (const uint8_t *)request, sizeof(request) - 1, 50);
+	for (uint64_t i = rng_below(&c->rng, 20); i > 0; i--)
+		if (one_in(c, 2))
+			sleep_ms(50);
+		else
+			wire_drain(w, events, sizeof(events), 50, &eof);
+	leave(c, w);
+}
+
+static void (*const odd[])(struct client *c) = { send_garbage, send_a_mutant,
+	send_half_requests, read_nothing, stop_anywhere, ask_for_statistics,
+	scrape, watch };
+
+/* soak --client DIRECTORY PORT METRICS NUMBER SEED SECONDS */
 static int
 client_main(char **argv)
 {
 	struct client *c = calloc(1, sizeof(*c));
-	unsigned number = (unsigned)atoi(argv[2]);
+	unsigned number = (unsigned)atoi(argv[3]);
 	uint64_t end;
 
 	if (!c)
@@ -341,10 +383,11 @@ client_main(char **argv)
 	snprintf(c->d.sock, sizeof(c->d.sock), "%s/sock", argv[0]);
 	snprintf(c->d.control, sizeof(c->d.control), "%s/control", argv[0]);
 	c->port = atoi(argv[1]);
-	c->rng = strtoull(argv[3], NULL, 0) + number;
+	c->metrics = atoi(argv[2]);
+	c->rng = strtoull(argv[4], NULL, 0) + number;
 	c->device = devices[number % NR(devices)];
 	c->base = (16 + (uint64_t)number) * REGION;
-	end = now_ns() + strtoull(argv[4], NULL, 0) * 1000000000;
+	end = now_ns() + strtoull(argv[5], NULL, 0) * 1000000000;
 	for (; now_ns() < end; c->nr_sessions++) {
 		if (number < NR_HONEST) {
 			honest_session(c);
@@ -365,15 +408,17 @@ client_main(char **argv)
 
 static char *self;
 static int seconds;
-static int port;
+static int port, metrics;
 
 static pid_t
 start_client(struct daemon *d, unsigned number, uint64_t seed, int secs)
 {
-	char port_text[16], number_text[16], seed_text[32], secs_text[16];
+	char port_text[16], metrics_text[16], number_text[16], seed_text[32];
+	char secs_text[16];
 	pid_t pid;
 
 	snprintf(port_text, sizeof(port_text), "%d", port);
+	snprintf(metrics_text, sizeof(metrics_text), "%d", metrics);
 	snprintf(number_text, sizeof(number_text), "%u", number);
 	snprintf(
 	    seed_text, sizeof(seed_text), "%llu", (unsigned long long)seed);
@@ -385,7 +430,7 @@ start_client(struct daemon *d, unsigned number, uint64_t seed, int secs)
 	if (pid)
 		return pid;
 	execl("/proc/self/exe", self, "--client", d->dir, port_text,
-	    number_text, seed_text, secs_text, (char *)NULL);
+	    metrics_text, number_text, seed_text, secs_text, (char *)NULL);
 	_exit(127);
 }
 
@@ -429,14 +474,16 @@ static void
 survives(void **state)
 {
 	struct daemon *d = daemon_new();
-	char tcp[16], lines[2048];
+	char tcp[16], http[32], lines[2048];
 	uint64_t seed = wire_seed(), before, after, allowed;
 	int warm = seconds / 10 > 3 ? seconds / 10 : 3;
 	unsigned fds;
 
 	(void)state;
 	port = wire_free_port("127.0.0.1");
+	metrics = wire_free_port("127.0.0.1");
 	snprintf(tcp, sizeof(tcp), "%d", port);
+	snprintf(http, sizeof(http), "127.0.0.1:%d", metrics);
 	snprintf(lines, sizeof(lines),
 	    "[nullbd]\nhandshake_seconds = 2\nworkers = 2\n"
 	    "[defaults]\nsize = 64M\nmemory_backed = 1\ndiscard = 1\n"
@@ -444,9 +491,9 @@ survives(void **state)
 	    "[timer]\nirqmode = 2\ncompletion_nsec = 100000\n"
 	    "scheduler = mq-deadline\nwrite_zeroes_max_bytes = 1M\n"
 	    "[scratch]\nmemory_limit = 8M\n");
-	daemon_exec(d,
-	    (const char *const[]){ "-c", daemon_config(d, lines), "-U", d->sock,
-		"--control", d->control, "-p", tcp, "-a", "127.0.0.1", NULL });
+	daemon_exec(d, (const char *const[]){ "-c", daemon_config(d, lines),
+			   "-U", d->sock, "--control", d->control, "-p", tcp,
+			   "-a", "127.0.0.1", "--metrics", http, NULL });
 	daemon_ready(d, d->sock);
 	sleep_ms(100);
 	fds = daemon_fds(d);
@@ -475,7 +522,7 @@ main(int argc, char **argv)
 
 	signal(SIGPIPE, SIG_IGN);
 	self = argv[0];
-	if (argc == 7 && !strcmp(argv[1], "--client"))
+	if (argc == 8 && !strcmp(argv[1], "--client"))
 		return client_main(argv + 2);
 	seconds = argc == 2 ? atoi(argv[1]) : 0;
 	if (seconds <= 0) {
