@@ -34,20 +34,6 @@ bash -n "$dir/usr/share/bash-completion/completions/nullbctl" || fault completio
 			echo "$a"
 	done >"$dir/missing"
 [ -s "$dir/missing" ] && fault "not in nullbd(8): $(tr '\n' ' ' <"$dir/missing")"
-# and so is every command of the control socket, and of nullbctl
-sed -n '/commands\[\] = {/,/^};/s/^\t{ "\([a-z]*\)".*/\1/p' \
-	daemon/ctl/control.c >"$dir/commands"
-[ "$(wc -l <"$dir/commands")" -gt 12 ] || fault "no table of commands"
-while read -r c; do
-	grep -q "^\.SS $c\$" "$dir/usr/share/man/man7/nullbd-control.7" ||
-		fault "not in nullbd-control(7): $c"
-done <"$dir/commands"
-"$dir/usr/bin/nullbctl" --help | sed -n 's/^  \([a-z]\{1,\}\) .*/\1/p' |
-	while read -r c; do
-		grep -q "^\.BR\{0,1\} \"\{0,1\}$c\( \|\$\)" \
-			"$dir/usr/share/man/man1/nullbctl.1" || echo "$c"
-	done >"$dir/missing"
-[ -s "$dir/missing" ] && fault "not in nullbctl(1): $(tr '\n' ' ' <"$dir/missing")"
 make -s uninstall DESTDIR="$dir" PREFIX=/usr >"$dir/log" 2>&1 || fault uninstall
 left=$(find "$dir/usr" -type f)
 [ -z "$left" ] || fault "left behind: $left"
