@@ -51,11 +51,13 @@ struct sysfs {
 	struct fuse_buf buf;
 	ev_io io;
 	struct pending_list pending;
-	ev_timer again; /* 0 s: what was queued may begin */
+	TAILQ_HEAD(file_list, file) files; /* open; not all are released */
+	ev_timer again;                    /* 0 s: what was queued may begin */
 };
 
 /* What cat shows, or ls, as of when it was read from the beginning. */
 struct file {
+	TAILQ_ENTRY(file) link; /* in sysfs->files */
 	char *text;
 	size_t len;
 	struct entry *entry; /* of a directory, whose names the text is */
@@ -141,22 +143,34 @@ file_forget(struct file *file)
 {
 	free(file->text);
 	free(file->entry);
-	*file = (struct file){};
+	file->text = NULL;
+	file->entry = NULL;
+	file->len = file->nr_entries = 0;
+}
+
+static void
+file_free(struct sysfs *s, struct file *file)
+{
+	TAILQ_REMOVE(&s->files, file, link);
+	file_forget(file);
+	free(file);
 }
 
 static void
 open_file(fuse_req_t req, struct fuse_file_info *fi)
 {
+	struct sysfs *s = sysfs_of(req);
 	struct file *file = calloc(1, sizeof(*file));
 
 	if (file == NULL) {
 		fuse_reply_err(req, ENOMEM);
 		return;
 	}
+	TAILQ_INSERT_TAIL(&s->files, file, link);
 	fi->fh = (uintptr_t)file;
 	fi->direct_io = 1;
 	if (fuse_reply_open(req, fi) != 0) /* nobody will release it */
-		free(file);
+		file_free(s, file);
 }
 
 static struct file *
@@ -169,8 +183,7 @@ static void
 on_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	(void)ino;
-	file_forget(file_of(fi));
-	free(file_of(fi));
+	file_free(sysfs_of(req), file_of(fi));
 	fuse_reply_err(req, 0);
 }
 
@@ -618,36 +631,39 @@ unmount(const char *path)
 		waitpid(pid, NULL, 0);
 }
 
-/* What daemons left behind that were killed; nobody answers there. */
+/* Where it is, also if nobody answers there.  False: nowhere. */
+static bool
+real_path(const char *dir, char *path, size_t len)
+{
+	char link[64];
+	int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	ssize_t n;
+
+	if (fd < 0)
+		return false;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, path, len - 1);
+	path[n > 0 ? n : 0] = '\0';
+	close(fd);
+	return n > 0;
+}
+
+/* What daemons left behind that were killed. */
 static void
 clear_stale(const char *dir)
 {
-	char *path = NULL, *type = NULL, *parent, *slash;
-	char copy[PATH_MAX];
+	char path[PATH_MAX], *type;
 	struct stat st;
 
-	snprintf(copy, sizeof(copy), "%s", dir);
-	for (size_t n = strlen(copy); n > 1 && copy[n - 1] == '/'; n--)
-		copy[n - 1] = '\0';
-	slash = strrchr(copy, '/'); /* of the last name nothing can be told */
-	parent = slash == NULL   ? realpath(".", NULL)
-		 : slash == copy ? strdup("")
-				 : (*slash = '\0', realpath(copy, NULL));
-	if (parent == NULL || asprintf(&path, "%s/%s", parent,
-				  slash != NULL ? slash + 1 : copy) < 0)
-		path = NULL;
-	for (int i = 0; path != NULL && i < MAX_STALE; i++) {
-		if (stat(dir, &st) == 0 || errno != ENOTCONN)
-			break;
-		free(type);
+	for (unsigned i = 0; i < MAX_STALE; i++) {
+		if (stat(dir, &st) == 0 || errno != ENOTCONN ||
+		    !real_path(dir, path, sizeof(path)))
+			return;
 		type = mounted_type(path);
-		if (type == NULL || strcmp(type, "fuse.nullbd") != 0)
-			break;
-		unmount(path);
+		if (type != NULL && strcmp(type, "fuse.nullbd") == 0)
+			unmount(path);
+		free(type);
 	}
-	free(type);
-	free(path);
-	free(parent);
 }
 
 /* Another daemon's, perhaps, which would unmount ours when it ends. */
@@ -721,6 +737,7 @@ sysfs_start(struct daemon *d, char *err, size_t errlen)
 		return refuse(err, errlen, -ENOMEM, "sysfs: out of memory");
 	s->daemon = d;
 	TAILQ_INIT(&s->pending);
+	TAILQ_INIT(&s->files);
 	ev_timer_init(&s->again, on_again, 0., 0.);
 	s->again.data = s;
 	s->tree = tree_new(&d->ctl);
@@ -752,6 +769,7 @@ sysfs_stop(struct daemon *d)
 {
 	struct sysfs *s = d->sysfs;
 	struct pending *p;
+	struct file *file;
 
 	if (s == NULL)
 		return;
@@ -762,6 +780,8 @@ sysfs_stop(struct daemon *d)
 		waiter_cancel(&p->waiter);
 		pending_end(p, -ESHUTDOWN);
 	}
+	while ((file = TAILQ_FIRST(&s->files)) != NULL)
+		file_free(s, file);
 	fuse_session_unmount(s->session);
 	fuse_session_destroy(s->session);
 	free(s->buf.mem);

@@ -18,11 +18,27 @@ control=$tmp/control
 log=$tmp/log
 pid=
 
+# is a --sysfs mounted at PATH?
+mounted() {
+	grep -q " $1 fuse.nullbd " /proc/self/mounts
+}
+
+unmount() {
+	umount -l "$1" 2>/dev/null || fusermount3 -uzq "$1" 2>/dev/null
+}
+
 cleanup() {
+	local dir
+
 	if [ -n "$pid" ]; then
 		kill -KILL "$pid" 2>/dev/null
 		wait "$pid" 2>/dev/null
 	fi
+	for dir in "$tmp"/sys*; do # what a daemon that was killed leaves
+		while mounted "$dir"; do
+			unmount "$dir" || break
+		done
+	done
 	rm -rf "$tmp"
 }
 trap cleanup EXIT
@@ -93,6 +109,12 @@ stop_nullbd() {
 	if [ -e "$sock" ] || [ -e "$control" ]; then
 		fail "nullbd leaves its sockets behind"
 	fi
+}
+
+# can there be a --sysfs?
+need_sysfs() {
+	[ -w /dev/fuse ] || skip "/dev/fuse cannot be opened"
+	[ "$(id -u)" = 0 ] || need fusermount3
 }
 
 # a TCP port of 127.0.0.1 that nobody uses

@@ -10,8 +10,7 @@
 data=$(dirname "$0")/../data
 
 need python3
-[ -w /dev/fuse ] || skip "/dev/fuse is missing"
-[ "$(id -u)" = 0 ] || need fusermount3
+need_sysfs
 mkdir "$tmp/sys"
 start_nullbd --workers 2 --sysfs "$tmp/sys" none:size=1M
 for kernel in 6.1 6.12; do
@@ -35,6 +34,15 @@ DIFFERENCES = '''
 * off blocksize "1k"|OK|1024
 * off size "9223372036854775807"|ERANGE|=
 * off size "18446744073709551615"|ERANGE|=
+* off cache_size "1k"|OK|1024B
+* off cache_size "9223372036854775807"|ERANGE|=
+* off cache_size "18446744073709551615"|ERANGE|=
+* off zone_size "1k"|OK|1024B
+* off zone_size "9223372036854775807"|ERANGE|=
+* off zone_size "18446744073709551615"|ERANGE|=
+* off zone_capacity "1k"|OK|1024B
+* off zone_capacity "9223372036854775807"|ERANGE|=
+* off zone_capacity "18446744073709551615"|ERANGE|=
 * power blocksize=0|EINVAL|
 * power size=8796093022208|ERANGE|
 * power size=17592186044415|ERANGE|
@@ -42,6 +50,8 @@ DIFFERENCES = '''
 6.1 power max_sectors=7 blocksize=4096|EINVAL|
 * power poll_queues=0 queue/nr_requests||64
 * power poll_queues=0 queue/scheduler||[none] mq-deadline
+6.1 power zoned=1* queue/nr_requests||64
+6.1 power zoned=1* queue/scheduler||[none] mq-deadline
 * power shared_tags=1 hw_queue_depth=8 queue/nr_requests||8
 '''
 differences = [d.split('|') for d in DIFFERENCES.strip().split('\n')]
