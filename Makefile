@@ -235,7 +235,7 @@ units_src := $(wildcard conf/systemd/*)
 install: all
 	install -d $(bin_dir)/sbin $(bin_dir)/bin $(bin_dir)/share/doc/nullbd
 	install -m 755 $(B)/nullbd $(bin_dir)/sbin/
-	install -m 755 $(B)/nullbctl $(B)/nullb-replay $(bin_dir)/bin/
+	install -m 755 $(B)/nullbctl $(B)/nullb-replay daemon/nullb-sysfs $(bin_dir)/bin/
 	for m in $(mans); do s=$${m##*.}; install -d $(bin_dir)/share/man/man$$s && \
 	    install -m 644 $$m $(bin_dir)/share/man/man$$s/ || exit 1; done
 	install -d $(completion_dir) $(unit_dir)
@@ -246,7 +246,8 @@ install: all
 	cp -r conf $(bin_dir)/share/doc/nullbd/
 
 uninstall:
-	rm -f $(bin_dir)/sbin/nullbd $(bin_dir)/bin/nullbctl $(bin_dir)/bin/nullb-replay
+	rm -f $(bin_dir)/sbin/nullbd $(bin_dir)/bin/nullbctl $(bin_dir)/bin/nullb-replay \
+	    $(bin_dir)/bin/nullb-sysfs
 	for m in $(notdir $(mans)); do rm -f $(bin_dir)/share/man/man$${m##*.}/$$m; done
 	rm -f $(patsubst conf/systemd/%,$(unit_dir)/%,$(units_src))
 	rm -f $(completion_dir)/nullbctl

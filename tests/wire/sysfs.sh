@@ -223,6 +223,41 @@ refused 'No such file' "$NULLBD" -U "$tmp/other" --sysfs "$tmp/missing" a:size=1
 refused 'not a directory' "$NULLBD" -U "$tmp/other" --sysfs "$log" a:size=1M
 [ ! -e "$tmp/other" ] || fail "who was refused leaves a socket behind"
 
+echo "-- where the kernel has them"
+in_kernel=$(dirname "$0")/../../daemon/nullb-sysfs
+if unshare --mount true 2>/dev/null && [ -d /sys/block ]; then
+	start_nullbd --sysfs "$sys" nullb0:size=64
+	# as blktests looks for what null_blk can, makes a device, and lets it go
+	cat >"$tmp/script" <<-'END'
+		set -e
+		grep -qw badblocks_once /sys/kernel/config/nullb/features
+		mkdir /sys/kernel/config/nullb/t
+		echo 64 >/sys/kernel/config/nullb/t/size
+		echo 1 >/sys/kernel/config/nullb/t/power
+		test "$(cat /sys/block/t/size)" = 131072
+		cat /sys/block/nullb0/stat
+		rmdir /sys/kernel/config/nullb/t
+		for f in /sys/kernel/*; do
+			ls -d "$f"
+		done
+		exit 3
+	END
+	timeout 20 "$in_kernel" "$sys" bash "$tmp/script" >"$tmp/out" 2>&1
+	[ $? = 3 ] || fail "nullb-sysfs: $(<"$tmp/out")"
+	for f in /sys/kernel/*; do
+		grep -qx "$f" "$tmp/out" || fail "nullb-sysfs: $f is missing"
+	done
+	# there it is as on a machine that has configfs
+	timeout 20 "$in_kernel" "$sys" -- "$in_kernel" "$sys" ls /sys/kernel/config/nullb \
+		>"$tmp/out" 2>&1 || fail "nullb-sysfs in itself: $(<"$tmp/out")"
+	[ "$(<"$tmp/out")" = $'features\nnullb0' ] || fail "nullb-sysfs: $(<"$tmp/out")"
+	! grep -q "nullb-sysfs" /proc/self/mounts || fail "a mount is left"
+	refused 'no nullbd' "$in_kernel" "$tmp" true
+	stop_nullbd
+else
+	echo "left out: no mount namespace"
+fi
+
 echo "-- without root"
 if [ "$(id -u)" = 0 ] && id nobody >/dev/null 2>&1 && command -v setpriv >/dev/null &&
 	command -v fusermount3 >/dev/null; then
@@ -249,6 +284,11 @@ if [ "$(id -u)" = 0 ] && id nobody >/dev/null 2>&1 && command -v setpriv >/dev/n
 			echo 64 >config/nullb/b/size && echo 1 >config/nullb/b/power &&
 			cat block/b/stat && rmdir config/nullb/b" >"$tmp/out" ||
 			fail "nobody's files: $(<"$tmp/nobody.log")"
+		cp "$in_kernel" "$tmp/nullb-sysfs"
+		! "${nobody[@]}" unshare --map-root-user --mount true 2>/dev/null ||
+			"${nobody[@]}" "$tmp/nullb-sysfs" "$tmp/sys-nobody" \
+				cat /sys/block/a/stat >"$tmp/out" 2>&1 ||
+			fail "nobody's nullb-sysfs: $(<"$tmp/out")"
 		if [ $i = 1 ]; then
 			kill -KILL "$daemon"
 			wait $other 2>/dev/null
