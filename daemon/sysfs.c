@@ -347,9 +347,9 @@ reply_changed(fuse_req_t req, int ret, size_t written)
 }
 
 static void
-pending_end(struct pending *p, int ret)
+pending_end(struct sysfs *s, struct pending *p, int ret)
 {
-	TAILQ_REMOVE(&p->sysfs->pending, p, link);
+	TAILQ_REMOVE(&s->pending, p, link);
 	reply_changed(p->req, ret, p->written);
 	free(p->value);
 	free(p);
@@ -363,7 +363,7 @@ on_done(struct waiter *w, const struct disk *disk, int error, const char *text)
 	(void)disk;
 	(void)text; /* there is no room for a sentence in an errno */
 	if (!p->queued) {
-		pending_end(p, error);
+		pending_end(p->sysfs, p, error);
 		return;
 	}
 	/* not now: the disk may be about to be gone */
@@ -416,7 +416,7 @@ write_value(struct pending *p)
 		waiter_wait(&p->waiter, disk, disk->powering_down);
 		return;
 	}
-	pending_end(p, ret);
+	pending_end(p->sysfs, p, ret);
 }
 
 static void
@@ -453,7 +453,7 @@ on_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size,
 	p->ino = ino;
 	p->value = strndup(data, size);
 	if (p->value == NULL)
-		pending_end(p, -ENOMEM);
+		pending_end(p->sysfs, p, -ENOMEM);
 	else
 		write_value(p);
 }
@@ -482,7 +482,7 @@ on_rmdir(fuse_req_t req, fuse_ino_t dir, const char *name)
 		return;
 	ret = tree_rmdir(p->sysfs->tree, &p->waiter, dir, name);
 	if (ret != -EINPROGRESS)
-		pending_end(p, ret);
+		pending_end(p->sysfs, p, ret);
 }
 
 /* ---- what the kernel's directories refuse as well */
@@ -768,20 +768,23 @@ void
 sysfs_stop(struct daemon *d)
 {
 	struct sysfs *s = d->sysfs;
-	struct pending *p;
-	struct file *file;
+	struct pending *p, *next_p;
+	struct file *file, *next_file;
 
 	if (s == NULL)
 		return;
 	d->sysfs = NULL;
 	ev_io_stop(d->main.ev, &s->io);
 	ev_timer_stop(d->main.ev, &s->again);
-	while ((p = TAILQ_FIRST(&s->pending)) != NULL) {
+	for (p = TAILQ_FIRST(&s->pending); p != NULL; p = next_p) {
+		next_p = TAILQ_NEXT(p, link);
 		waiter_cancel(&p->waiter);
-		pending_end(p, -ESHUTDOWN);
+		pending_end(s, p, -ESHUTDOWN);
 	}
-	while ((file = TAILQ_FIRST(&s->files)) != NULL)
+	for (file = TAILQ_FIRST(&s->files); file != NULL; file = next_file) {
+		next_file = TAILQ_NEXT(file, link);
 		file_free(s, file);
+	}
 	fuse_session_unmount(s->session);
 	fuse_session_destroy(s->session);
 	free(s->buf.mem);
