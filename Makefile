@@ -154,7 +154,7 @@ $(B)/man/%: %.in $(B)/nullbd
 .PHONY: help
 help:
 	@echo 'make            build/nullbd, build/nullbctl, build/nullb-replay,'
-	@echo '                build/libnullb.a, manuals'
+	@echo '                build/libnullb.a, manuals, a plugin for nbdkit'
 	@echo 'make demo       install what is missing, build, stress a device with fio'
 	@echo 'make check      install what is missing, build, run every test'
 	@echo 'make check-kernel'
@@ -197,7 +197,7 @@ asan:
 tsan:
 	@$(MAKE) --no-print-directory B=$(B)/tsan SAN='$(TSAN)' OPT='-O1 -g1' $(WHAT)
 tests: all $(units) $(pipes) $(wires) $(guest_programs)
-programs := $(B)/nullbd $(B)/nullbctl $(B)/nullb-replay
+programs := $(B)/nullbd $(B)/nullbctl $(B)/nullb-replay $(plugin)
 sanitized_pipes := worked_examples deadline freeze batching traces
 cores: $(programs) $(units) $(addprefix $(B)/pipe/,$(sanitized_pipes))
 threads: $(programs) $(patsubst tests/unit/%.c,$(B)/unit/%,\
@@ -236,6 +236,10 @@ install: all
 	install -d $(bin_dir)/sbin $(bin_dir)/bin $(bin_dir)/share/doc/nullbd
 	install -m 755 $(B)/nullbd $(bin_dir)/sbin/
 	install -m 755 $(B)/nullbctl $(B)/nullb-replay daemon/nullb-sysfs $(bin_dir)/bin/
+ifneq ($(plugin),)
+	install -d $(DESTDIR)$(plugin_dir)
+	install -m 644 $(plugin) $(DESTDIR)$(plugin_dir)/
+endif
 	for m in $(mans); do s=$${m##*.}; install -d $(bin_dir)/share/man/man$$s && \
 	    install -m 644 $$m $(bin_dir)/share/man/man$$s/ || exit 1; done
 	install -d $(completion_dir) $(unit_dir)
@@ -248,6 +252,9 @@ install: all
 uninstall:
 	rm -f $(bin_dir)/sbin/nullbd $(bin_dir)/bin/nullbctl $(bin_dir)/bin/nullb-replay \
 	    $(bin_dir)/bin/nullb-sysfs
+ifneq ($(plugin),)
+	rm -f $(DESTDIR)$(plugin_dir)/$(notdir $(plugin))
+endif
 	for m in $(notdir $(mans)); do rm -f $(bin_dir)/share/man/man$${m##*.}/$$m; done
 	rm -f $(patsubst conf/systemd/%,$(unit_dir)/%,$(units_src))
 	rm -f $(completion_dir)/nullbctl

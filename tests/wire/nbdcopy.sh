@@ -45,12 +45,12 @@ start_nullbd -p "$port" -a 127.0.0.1 --workers 2 \
 	"timer:size=${size}B,memory_backed=1,irqmode=2,completion_nsec=50000" \
 	"big:size=${size}B,memory_backed=1,discard=1,blocksize=4096,kernel=4.14"
 there_and_back "$(uri unix)" "UNIX"
-there_and_back "nbd://127.0.0.1:$port/tcp" "TCP"
+there_and_back "$(tcp_uri "$port" tcp)" "TCP"
 there_and_back "$(uri timer)" "UNIX, timer completion"
-there_and_back "nbd://127.0.0.1:$port/big" "TCP, 4096-byte blocks"
+there_and_back "$(tcp_uri "$port" big)" "TCP, 4096-byte blocks"
 
 # a full device, overwritten with another image of the same size
-nbdcopy --connections=4 "$(uri unix)" "nbd://127.0.0.1:$port/timer" ||
+nbdcopy --connections=4 "$(uri unix)" "$(tcp_uri "$port" timer)" ||
 	fail "from one device to another"
 qemu-img compare -q -f raw -F raw "$image" "$(uri timer)" ||
 	fail "from one device to another: not the same"
