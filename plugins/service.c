@@ -703,7 +703,7 @@ service_new(const struct service_conf *conf)
 	s->machine = machine_new(1, on_wake, s);
 	if (s->machine != NULL)
 		s->pages = page_pool_new(s->machine, conf->memory_limit);
-	if (s->pages == NULL) {
+	if (s->machine == NULL || s->pages == NULL) {
 		service_free(s);
 		return NULL;
 	}
