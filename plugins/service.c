@@ -524,8 +524,6 @@ let_go(struct service *s, uint64_t now)
 	bool any, all;
 	struct task *t;
 
-	if (s->hurried && TAILQ_EMPTY(&s->open))
-		hurry_no_more(s, now);
 	if (!atomic_exchange(&s->any_given_up, false))
 		return false;
 	all = all_given_up(s, &any);
@@ -578,6 +576,9 @@ turn(struct service *s)
 		if (!cpu_tag_freed(s->cpu) || !stalled)
 			break;
 	}
+	/* before anybody else comes in */
+	if (s->hurried && TAILQ_EMPTY(&s->open))
+		hurry_no_more(s, now);
 	if (i < MAX_RETRIES && !(ends && next != CPU_NO_DEADLINE))
 		return plug < next ? plug : next;
 	return now; /* there is more to do, but others come first */
