@@ -222,10 +222,8 @@ fill_thread(void *arg)
 
 /* Main loop: the thread has ended, or is about to. */
 static void
-fill_end(struct fill *f)
+fill_end(struct daemon *d, struct fill *f)
 {
-	struct daemon *d = f->daemon;
-
 	pthread_join(f->thread, NULL);
 	ev_async_stop(d->main.ev, &f->done);
 	TAILQ_REMOVE(&d->fills, f, link);
@@ -260,7 +258,7 @@ on_done(struct ev_loop *ev, ev_async *w, int revents)
 
 	(void)ev;
 	(void)revents;
-	fill_end(f);
+	fill_end(d, f);
 	ret = go_on(f);
 	if (ret != 0)
 		log_warn("%s: %s", disk->name, f->text);
@@ -378,7 +376,7 @@ fill_fini(struct daemon *d)
 	TAILQ_FOREACH(f, &d->fills, link)
 		atomic_store(&f->cancelled, true);
 	while ((f = TAILQ_FIRST(&d->fills)) != NULL) {
-		fill_end(f);
+		fill_end(d, f);
 		fill_free(f);
 	}
 }
