@@ -373,9 +373,9 @@ fill_fini(struct daemon *d)
 {
 	struct fill *f;
 
-	TAILQ_FOREACH(f, &d->fills, link)
-		atomic_store(&f->cancelled, true);
 	while ((f = TAILQ_FIRST(&d->fills)) != NULL) {
+		atomic_store(&f->cancelled, true);
+		/* it leaves the list, NOLINTNEXTLINE(*-unix.Malloc) */
 		fill_end(d, f);
 		fill_free(f);
 	}
