@@ -36,10 +36,10 @@ a_bio() {
 }
 
 one=$(a_bio 1 random) || exit 1
-bound "instructions a bio, none merges" "$one" 1500
+bound "instructions a bio, none merges" "$one" 1600
 bound "instructions a bio, in requests of 31" "$(a_bio 1 merging)" 900
 bound "instructions a bio under mq-deadline" \
-	"$(a_bio 1 random scheduler=mq-deadline)" 2300
+	"$(a_bio 1 random scheduler=mq-deadline)" 2450
 # flat in the number of devices and in their size
 bound "instructions a bio, 64 devices" "$(a_bio 64 random)" $((one * 11 / 10))
 bound "instructions a bio, a device of 8 EiB" \
