@@ -411,14 +411,19 @@ fio_on nullb0 &
 fio0=$!
 fio_on zoned0 &
 fio1=$!
+# Those who change things first: what is left hanging then ends with the power,
+# and with it who waits for that.
 for role in "${!player[@]}"; do
-	settled "$role" "${player[$role]}"
+	[[ $role == client* ]] || settled "$role" "${player[$role]}"
 done
-wait $fio0 $fio1
+sleep 3 # nobody begins anew after that
 kill -0 "$pid" || broken "nullbd has died"
-
 timeout 100 "$python" "$tmp/storm.py" "$tmp" settle "$seed" 60 2>"$tmp/settle.err" ||
 	broken "afterwards: $(<"$tmp/settle.err")"
+for role in "${!player[@]}"; do
+	[[ $role != client* ]] || settled "$role" "${player[$role]}"
+done
+wait $fio0 $fio1
 for ((i = 0; ; i++)); do
 	[ "$(files)" -gt "$files_before" ] || break
 	[ $i -lt 100 ] || broken "$(files) files, before it were $files_before"
