@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * One connection of the control socket: a request a line, an answer a line,
- * in order.  It runs on the main loop, and is answered at once, but for a
- * change of a device that is on, which has to settle.  After the answer to
+ * in order.  It runs on the main loop, and is answered at once, but for what
+ * takes its time: changes that settle, power, devices that come and go, and who
+ * waits for a fault.  After the answer to
  * "trace" come the records of that trace, until the client ends its side; what
  * it says besides is not heard any more.  So it is after that to "watch", of
  * events.
@@ -172,10 +173,13 @@ go_on(struct ctlconn *c)
 		ev_io_stop(ev, &c->wr);
 		return;
 	}
+	if (c->awaits != NULL && c->ended) {
+		ctlconn_free(c);
+		return;
+	}
 	if (c->awaits != NULL) { /* the same, if it is still there then */
 		ev_io_stop(ev, &c->wr);
-		if (!c->ended)
-			ev_io_start(ev, &c->rd);
+		ev_io_start(ev, &c->rd);
 		return;
 	}
 	if (sent < 0 || (sent > 0 && c->ended && !more)) {
@@ -517,18 +521,13 @@ ctlconn_stream(struct ctlconn *c)
 
 /* ---- events */
 
-/* It waits: what it says is for later; but is it still there? */
+/* It waits: what it says is for later.  Who ends it waits no more. */
 static void
 await_more(struct ctlconn *c)
 {
-	struct pollfd p = { .fd = c->fd };
-
-	if (c->ended && poll(&p, 1, 0) > 0 &&
-	    (p.revents & (POLLHUP | POLLERR)) != 0) {
+	if (c->ended)
 		ctlconn_free(c);
-		return;
-	}
-	if (c->ended || c->nr_in == sizeof(c->in))
+	else if (c->nr_in == sizeof(c->in))
 		ev_io_stop(c->daemon->main.ev, &c->rd);
 }
 

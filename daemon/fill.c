@@ -227,6 +227,7 @@ fill_end(struct daemon *d, struct fill *f)
 	pthread_join(f->thread, NULL);
 	ev_async_stop(d->main.ev, &f->done);
 	TAILQ_REMOVE(&d->fills, f, link);
+	f->disk->filling = false;
 }
 
 /* What was read is the disk's, which goes on.  0, or -errno with a sentence. */
@@ -288,6 +289,7 @@ fill_start(struct daemon *d, struct fill *f)
 		return -err;
 	}
 	TAILQ_INSERT_TAIL(&d->fills, f, link);
+	f->disk->filling = true;
 	return 0;
 }
 
@@ -325,14 +327,14 @@ fill_disk(struct daemon *d, struct disk *disk, char *err, size_t errlen)
 	struct fill *f;
 	int ret;
 
-	if (disk->kept != NULL || disk->set.fill == NULL)
-		return 0;
 	f = find(d, disk);
 	if (f != NULL && atomic_load(&f->cancelled))
 		return refuse(
 		    err, errlen, -EBUSY, "power: it is just going off");
 	if (f != NULL)
 		return -EINPROGRESS;
+	if (disk->kept != NULL || disk->set.fill == NULL)
+		return 0;
 	ret = disk_check(
 	    &disk->set, d->machine->nr_cpus, &conf, &queue, err, errlen);
 	if (ret != 0 || conf.size == 0)

@@ -97,11 +97,14 @@ is_used(struct departure *dep, uint64_t now)
 
 /* ---- its data */
 
+/* What the cache knows of its pages goes first. */
 static void *
 free_store(void *arg)
 {
 	struct departure *dep = arg;
+	struct disk *disk = dep->disk;
 
+	cache_flush(&disk->cache, disk->pool, NULL);
 	store_free(dep->store, NULL);
 	atomic_store(&dep->freed, true);
 	return NULL;
@@ -128,9 +131,8 @@ begin_to_free(struct departure *dep)
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (err == 0)
 		return;
-	store_free(dep->store, NULL);
+	free_store(dep);
 	dep->store = NULL;
-	dep->freed = true;
 }
 
 /* Is a worker giving back that of zones, which else we would have to? */
@@ -152,6 +154,7 @@ step(struct departure *dep, uint64_t now)
 		if (is_used(dep, now) || is_swept(dep))
 			return false;
 		loop_sweep_no_more(&dep->daemon->worker[0], disk);
+		disk->leaves = dep->remove;
 		if (disk_power_off(disk) != 0)
 			return false;
 		log_info("%s: the power is off", disk->name);

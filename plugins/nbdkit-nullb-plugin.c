@@ -209,6 +209,12 @@ check_devices(void)
 
 	STAILQ_FOREACH(d, &self.config.devices, link) {
 		nr_on += d->conf.power;
+		if (d->conf.fill != NULL) {
+			nbdkit_error("%s: fill: this plugin reads none; nullbd "
+				     "does",
+			    d->name);
+			return -1;
+		}
 		if (d->conf.trace == NULL)
 			continue;
 		nbdkit_error(

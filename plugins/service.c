@@ -153,14 +153,13 @@ io_fini(struct io *io)
 static bool
 await(struct io *io, uint64_t ns)
 {
-	struct timespec ts;
-	uint64_t until;
+	uint64_t until = service_now() + ns;
+	struct timespec ts = {
+		.tv_sec = (time_t)(until / NSEC_PER_SEC),
+		.tv_nsec = (long)(until % NSEC_PER_SEC),
+	};
 
-	clock_gettime(CLOCK_REALTIME, &ts);
-	until = (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec + ns;
-	ts.tv_sec = (time_t)(until / NSEC_PER_SEC);
-	ts.tv_nsec = (long)(until % NSEC_PER_SEC);
-	while (sem_timedwait(&io->done, &ts) != 0)
+	while (sem_clockwait(&io->done, CLOCK_MONOTONIC, &ts) != 0)
 		if (errno != EINTR)
 			return false;
 	return true;

@@ -575,7 +575,9 @@ struct disk {
 	struct store *store; /* while on; NULL: not memory-backed */
 	struct store *kept; /* its data, on or off; NULL: there never was any */
 	bool powering_down; /* nothing is set any more */
-	bool hurried;       /* nor does mbps hold anything back */
+	bool filling;       /* nor while an image is read for it */
+	bool leaves;  /* for good: what it holds need not be put in order */
+	bool hurried; /* nor does mbps hold anything back */
 	struct zones *zones; /* NULL: not zoned, or off */
 	struct throttle throttle;
 	struct cache cache;

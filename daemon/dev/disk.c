@@ -544,6 +544,9 @@ disk_set(struct disk *d, const char *name, const char *value, uint64_t now,
 	struct disk_change *c;
 	int ret;
 
+	if (d->filling)
+		return refuse(err, errlen, -EBUSY,
+		    "%s: the image of fill is being read", name);
 	if (d->queue == NULL)
 		return attr_set(
 		    disk_attrs, &d->set, name, value, false, err, errlen);
@@ -591,16 +594,24 @@ change_queue(struct disk *d)
 {
 	const struct queue_conf *to = &d->change->queue;
 	struct queue *q = d->queue;
+	unsigned before = q->conf.nr_hw_queues;
 	int ret = 0;
 
-	if (to->nr_hw_queues != q->conf.nr_hw_queues) {
+	if (to->nr_hw_queues != before) {
 		if (!queue_leaving(q))
 			queue_leave(q);
 		if (!queue_left(q))
 			return -EINPROGRESS;
 		ret = queue_resize(q, to->nr_hw_queues);
 	}
-	return ret == 0 ? queue_update(q, to) : ret;
+	if (ret != 0)
+		return ret;
+	ret = queue_update(q, to);
+	/* nothing has changed then: fewer need no memory, more were asked for
+	 */
+	if (ret != 0 && q->conf.nr_hw_queues > before)
+		(void)queue_resize(q, before);
+	return ret;
 }
 
 int

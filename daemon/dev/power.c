@@ -114,10 +114,10 @@ disk_power_cut(struct disk *d)
 {
 	queue_free(d->queue);
 	d->queue = NULL;
-	while (d->zones != NULL && zones_sweep(d, NULL))
+	while (!d->leaves && d->zones != NULL && zones_sweep(d, NULL))
 		;
 	/* without memory to lose it what was not flushed is still there */
-	if (d->store != NULL)
+	if (!d->leaves && d->store != NULL)
 		(void)cache_cut(&d->cache, d->store, d->pool, NULL);
 	disk_detach_media(d);
 	d->set.power = false;

@@ -230,7 +230,6 @@ close_one(struct zones *z)
 		zone = &z->zone[z->next_close];
 		if (++z->next_close == z->nr)
 			z->next_close = z->nr_conv;
-		z->next_sweep = z->nr_conv;
 	} while (cond_of(zone) != ZONE_IMP_OPEN);
 	become(z, zone,
 	    wp_of(zone) == 0 && !zone->busy ? ZONE_EMPTY : ZONE_CLOSED);

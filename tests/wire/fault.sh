@@ -284,6 +284,23 @@ for wrong in "add" "remove" "wait" "nothing" "list 1" "wait x" "remove 0"; do
 	expect 2 "" "*"
 done
 
+# who waits and goes away, half or whole, has no place of those that there are
+rule one op=READ,start=1,nr_sectors=1,times=1
+ctl fault one
+id=$(sed -n 2p <<<"$out" | awk '{ print $1 }')
+"$python" -c "
+import socket, sys
+for i in range(70):
+    s = socket.socket(socket.AF_UNIX)
+    s.connect('$control')
+    s.sendall(b'{\"command\":\"fault_wait\",\"name\":\"one\",\"id\":$id,\"hits\":9}\n')
+    if i % 2:
+        s.shutdown(socket.SHUT_WR)
+    s.close()
+" || fail "who waits is not let in"
+ctl fault one remove all
+expect 0 "" ""
+
 # SIGTERM: what hangs, or is late, is answered ESHUTDOWN
 rule nullb0 op=READ,action=hang
 rule one op=READ,delay=600s

@@ -124,6 +124,19 @@ for how in "remove y" "power y off"; do
 	*) must remove y ;;
 	esac
 done
+# nothing is set meanwhile, or it would not be what is read
+must create y size=192M memory_backed=1 fill="$tmp/large" power=0
+"$NULLBCTL" --control "$control" power y on >"$tmp/on" 2>&1 &
+on=$!
+until is_read large || ! kill -0 $on 2>/dev/null; do :; done
+if is_read large; then
+	ctl set y fill ""
+	! is_read large || grep -q "the image of fill is being read" "$tmp/out" ||
+		fail "set while it is read: $(<"$tmp/out")"
+fi
+wait $on || fail "power on: $(<"$tmp/on")"
+must get y power
+must remove y
 # or the daemon ends while it is read
 "$NULLBCTL" --control "$control" create y size=192M memory_backed=1 \
 	fill="$tmp/large" >/dev/null 2>&1 &
