@@ -38,6 +38,7 @@ struct io {
 	struct status *status; /* not NULL: no bios, but this question */
 	int error;             /* 0 or -errno: the first */
 	atomic_bool given_up;  /* nobody wants to know any more */
+	atomic_bool has_ended;
 	sem_t done;
 };
 STAILQ_HEAD(io_list, io);
@@ -138,6 +139,7 @@ io_init(struct io *io, struct task *t)
 	io->status = NULL;
 	io->error = 0;
 	atomic_init(&io->given_up, false);
+	atomic_init(&io->has_ended, false);
 	sem_init(&io->done, 0, 0);
 }
 
@@ -149,7 +151,18 @@ io_fini(struct io *io)
 	sem_destroy(&io->done);
 }
 
-/* False: it was too long. */
+/* Who waits for it may go on, and then it is gone. */
+static void
+io_end(struct io *io)
+{
+	atomic_store(&io->has_ended, true);
+	sem_post(&io->done);
+}
+
+/*
+ * False: it was too long.  That the semaphore orders what came before is plain
+ * to all but TSan, which does not know sem_clockwait(): for it there is a flag.
+ */
 static bool
 await(struct io *io, uint64_t ns)
 {
@@ -162,7 +175,7 @@ await(struct io *io, uint64_t ns)
 	while (sem_clockwait(&io->done, CLOCK_MONOTONIC, &ts) != 0)
 		if (errno != EINTR)
 			return false;
-	return true;
+	return atomic_load(&io->has_ended);
 }
 
 /* Hand it over, and sleep until it has ended. */
@@ -216,7 +229,7 @@ part_end(struct bio *bio, struct cpu *cpu, uint64_t now)
 		return;
 	TAILQ_REMOVE(&s->open, io, open);
 	s->worked = true;
-	sem_post(&io->done); /* it is gone */
+	io_end(io);
 }
 
 static void
@@ -434,7 +447,7 @@ take(struct service *s, struct io *io)
 
 	if (io->status != NULL) {
 		answer(io->status, t->disk, s->cpu);
-		sem_post(&io->done);
+		io_end(io);
 		return;
 	}
 	TAILQ_INSERT_TAIL(&s->open, io, open);
