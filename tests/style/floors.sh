@@ -10,6 +10,7 @@ allow() {
 	blk) echo base ;;
 	dev | nbd) echo base blk ;;
 	ctl) echo base blk dev ;;
+	compare) echo base ;;
 	plugins) echo base blk dev ctl ;;
 	esac
 }
@@ -44,7 +45,7 @@ for f in $(git ls-files '*.[ch]'); do
 	head -n 1 "$f" | grep -q SPDX || fault "$f: line 1 is not its licence"
 done
 for f in daemon/base/*.c daemon/blk/*.c daemon/dev/*.c daemon/nbd/*.c \
-	daemon/ctl/*.c plugins/service.c; do
+	daemon/ctl/*.c daemon/compare/*.c plugins/service.c; do
 	t=tests/unit/$(basename "$f")
 	[ -e "$t" ] || fault "$f: no $t"
 done
