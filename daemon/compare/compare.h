@@ -76,8 +76,8 @@ struct figure {
 	bool headline;
 	struct sample side[NR_SIDES];
 	/* figures_judge() */
-	double p;       /* corrected for how many are tested; NAN: no test */
-	double change;  /* other's mean beside base's: 0.1 is +10%; NAN */
+	double p;      /* corrected for how many are tested; NAN: no test */
+	double change; /* other's mean beside base's: 0.1 is +10%; NAN */
 	bool differs;
 };
 
@@ -107,8 +107,9 @@ enum outcome {
 struct verdict {
 	enum outcome outcome;
 	enum method method;
-	double alpha;        /* what p has to be below */
-	size_t nr_tested[2]; /* headline figures, and the others: two families */
+	double alpha; /* what p has to be below */
+	size_t
+	    nr_tested[2]; /* headline figures, and the others: two families */
 	const struct figure *decisive; /* the headline figure it is about */
 	/*
 	 * How many runs a side would show a difference as large as what is
@@ -128,7 +129,7 @@ figures_judge(struct figures *f, enum method method, double alpha);
 
 /* A histogram: buckets in rising order, empty ones may be left out. */
 struct buckets {
-	double *upto;    /* the bucket's upper end */
+	double *upto; /* the bucket's upper end */
 	uint64_t *count;
 	size_t nr;
 };
@@ -139,7 +140,12 @@ struct series {
 	size_t nr;
 };
 
-enum { RUN_READ, RUN_WRITE, RUN_TRIM, NR_RUN_OPS };
+enum {
+	RUN_READ,
+	RUN_WRITE,
+	RUN_TRIM,
+	NR_RUN_OPS
+};
 
 /* One run of the load on one side: what a picture needs; figures have the
  * rest. */
@@ -148,7 +154,7 @@ struct run {
 	unsigned round;
 	bool warm_up; /* its figures do not count */
 	struct buckets clat_ns[NR_RUN_OPS];
-	struct series iops; /* all operations */
+	struct series iops;      /* all operations */
 	struct buckets sectors;  /* a request's, at the device */
 	struct buckets segments; /* a request's */
 };
@@ -159,8 +165,8 @@ void run_fini(struct run *r);
 #define HEAT_ROWS    64u
 #define HEAT_COLUMNS 96u
 struct heat {
-	double seconds;  /* that the columns are */
-	uint64_t bytes;  /* that the rows are */
+	double seconds;                          /* that the columns are */
+	uint64_t bytes;                          /* that the rows are */
 	uint64_t count[HEAT_ROWS][HEAT_COLUMNS]; /* bytes touched */
 };
 
@@ -169,11 +175,11 @@ struct comparison {
 	char *label[NR_SIDES];  /* names of the configurations' files */
 	char *config[NR_SIDES]; /* their texts */
 	char *job_name;
-	char *job; /* its text, as it was run */
+	char *job;    /* its text, as it was run */
 	char **notes; /* what was changed in it, what went wrong: sentences */
 	size_t nr_notes;
-	char *date;    /* ISO 8601 */
-	char *machine; /* kernel, CPUs */
+	char *date;     /* ISO 8601 */
+	char *machine;  /* kernel, CPUs */
 	char *versions; /* nullbd's, fio's */
 	unsigned nr_rounds;
 	bool cut_short; /* by ^C */
@@ -193,11 +199,11 @@ int comparison_note(struct comparison *c, const char *fmt, ...)
 
 /*
  * fio's JSON (--output-format=json+, of 3.30 and later) of one run: its figures
- * are added, and clat_ns of the run.  Several jobs are added up.  0, -ENOMEM, or
- * -EINVAL and *error, which the caller frees, says what is not there.
+ * are added, and clat_ns of the run.  Several jobs are added up.  0, -ENOMEM,
+ * or -EINVAL and *error, which the caller frees, says what is not there.
  */
-int fiojson_read(const json_t *fio, struct figures *f, struct run *run,
-    char **error);
+int fiojson_read(
+    const json_t *fio, struct figures *f, struct run *run, char **error);
 /* A log of --write_iops_log with --log_avg_msec, several added up: 0 or
  * -errno. */
 int fiojson_iops_log(FILE *log, double log_avg_s, struct series *iops);
@@ -239,8 +245,8 @@ json_t *table_json(const struct comparison *c);
 /* The last lines: better, worse, or none that these runs can show. */
 void table_verdict(FILE *out, const struct comparison *c);
 /* The runs of a figure in ASCII, as lkp prints them: '*' base, 'O' other. */
-void plot_print(FILE *out, const struct figure *f, unsigned width,
-    unsigned height);
+void
+plot_print(FILE *out, const struct figure *f, unsigned width, unsigned height);
 
 /* ---------------------------------------------------------------- page.c */
 
