@@ -78,6 +78,9 @@ ask_next(void)
 		free(line);
 		return NULL;
 	}
+	if (line[len - 1] != '\n')
+		die("%s: the daemon hung up in the middle of an answer",
+		    asking.control);
 	if (asking.json)
 		fwrite(line, 1, (size_t)len, stdout);
 	answer = json_loadb(line, (size_t)len, 0, &why);

@@ -41,12 +41,19 @@ struct ctlconn {
 };
 
 static void
+unwatch(struct ctlconn *c)
+{
+	if (c->watches)
+		watch_end(c->daemon);
+	c->watches = false;
+}
+
+static void
 ctlconn_free(struct ctlconn *c)
 {
 	if (c->awaits != NULL)
 		atomic_fetch_sub(&c->daemon->nr_awaits, 1);
-	if (c->watches)
-		watch_end(c->daemon);
+	unwatch(c);
 	tracer_free(c->tracer);
 	waiter_cancel(&c->waiter);
 	ev_io_stop(c->daemon->main.ev, &c->rd);
@@ -137,9 +144,12 @@ flush(struct ctlconn *c)
 	return 1;
 }
 
-/* Events that it was not told of, once it has read half; false: nothing. */
+/*
+ * Events that it was not told of, once at most so much waits to be sent; false:
+ * nothing.
+ */
 static bool
-report_lost(struct ctlconn *c)
+report_lost(struct ctlconn *c, size_t waiting)
 {
 	struct event e = {
 		.kind = EVENT_DROPPED,
@@ -150,7 +160,7 @@ report_lost(struct ctlconn *c)
 	char *line;
 	bool ok;
 
-	if (c->lost == 0 || c->nr_out - c->sent > MAX_CTL_EVENTS / 2)
+	if (c->lost == 0 || c->nr_out - c->sent > waiting)
 		return false;
 	line = event_line(&e);
 	ok = line != NULL && answer(c, line, strlen(line));
@@ -204,7 +214,7 @@ send_events(struct ctlconn *c)
 
 	c->nr_in = 0;
 	if (sent > 0)
-		sent = report_lost(c) ? flush(c) : sent;
+		sent = report_lost(c, 0) ? flush(c) : sent;
 	if (sent < 0 || c->ended) {
 		ctlconn_free(c);
 		return;
@@ -290,13 +300,26 @@ lose(struct ctlconn *c, const struct event *e)
 	c->lost_ns = e->ns;
 }
 
+/* There is always room for the end, and for what was lost before it. */
+static void
+tell_end(struct ctlconn *c, const char *line)
+{
+	report_lost(c, SIZE_MAX);
+	if (line != NULL)
+		answer(c, line, strlen(line));
+}
+
 /* What it has no room for it loses, and then everything until it has read. */
 static void
 tell(struct ctlconn *c, const struct event *e, const char *line)
 {
 	size_t len = line != NULL ? strlen(line) : 0;
 
-	report_lost(c);
+	if (e->kind == EVENT_SHUTDOWN) {
+		tell_end(c, line);
+		return;
+	}
+	report_lost(c, MAX_CTL_EVENTS / 2);
 	if (line == NULL || c->lost > 0 || e->kind == EVENT_DROPPED ||
 	    c->nr_out - c->sent + len > MAX_CTL_EVENTS || !answer(c, line, len))
 		lose(c, e);
@@ -483,10 +506,10 @@ stream_end(struct ctlconn *c)
 }
 
 void
-ctlconn_end_trace(struct ctlconn *c, bool hang_up)
+ctlconn_end_trace(struct ctlconn *c, bool at_once)
 {
 	c->ended = true;
-	if (hang_up)
+	if (at_once)
 		ctlconn_free(c);
 	else
 		ctlconn_stream(c);
@@ -609,16 +632,28 @@ ctlconn_new(struct daemon *d, int fd)
 	ev_io_start(d->main.ev, &c->rd);
 }
 
+/* Nothing more is heard; what was said is sent, and not cut in a line. */
+static void
+hang_up(struct ctlconn *c)
+{
+	unwatch(c);
+	c->ended = true;
+	c->nr_in = 0;
+	if (waiter_waits(&c->waiter))
+		ctlconn_free(c);
+	else
+		go_on(c);
+}
+
 void
 ctlconn_close_all(struct daemon *d)
 {
 	struct ctlconn *c, *next;
 
-	watch_drain(d); /* who watches is told that it ends */
 	for (c = TAILQ_FIRST(&d->ctlconns); c != NULL; c = next) {
 		next = TAILQ_NEXT(c, link);
 		if (c->tracer == NULL)
-			ctlconn_free(c);
+			hang_up(c);
 	}
 }
 

@@ -376,9 +376,12 @@ void waiter_departed(struct daemon *d, const struct disk *disk);
 /* The main loop is there. */
 void ctlconn_init(struct daemon *d);
 void ctlconn_new(struct daemon *d, int fd);
-/* The daemon is to end: those that are traced to stay until it does. */
+/*
+ * The daemon is to end.  Those stay until it does that are traced to, or have
+ * something left to read.
+ */
 void ctlconn_close_all(struct daemon *d);
-/* It does: they get what is left, as far as they read it in TRACE_END_MS. */
+/* It does: they get it, as far as they read it in TRACE_END_MS. */
 void ctlconn_end_traces(struct daemon *d);
 /* for daemon->ctl, whose `from` is their waiter */
 int ctlconn_trace(void *from, struct disk *disk);
@@ -391,7 +394,7 @@ int ctlconn_watch(void *from, const struct disk *disk);
 void ctlconn_tell(struct daemon *d, const struct event *e);
 void ctlconn_told(struct daemon *d);
 /* The disk that it is traced goes off: no more comes; or hang up on it. */
-void ctlconn_end_trace(struct ctlconn *c, bool hang_up);
+void ctlconn_end_trace(struct ctlconn *c, bool at_once);
 void ctlconn_await(void *from, struct disk *disk, uint64_t id, uint64_t hits);
 /* A disk that is not on yet: who waits for its rules is to be answered. */
 void ctlconn_watch_faults(struct daemon *d, struct disk *disk);
@@ -422,11 +425,11 @@ void watch_fini(struct daemon *d);
 /* One more watches: 0 or -ENOMEM; one less.  Main loop. */
 int watch_begin(struct daemon *d);
 void watch_end(struct daemon *d);
-/* Hand on what there is.  Main loop. */
-void watch_drain(struct daemon *d);
+/* The daemon is to end: all are told, after what there is.  Main loop. */
+void watch_shutdown(struct daemon *d);
 /*
- * Something has happened; any thread.  A device (and by whom; or NULL), or the
- * daemon itself (NULL); a client; a hit.
+ * Something has happened; any thread.  To a device (by whom; or NULL), a
+ * client; a hit.
  */
 void watch_device(struct daemon *d, enum event_kind kind,
     const struct disk *disk, const char *by);

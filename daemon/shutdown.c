@@ -74,7 +74,7 @@ shutdown_begin(struct daemon *d)
 	d->shutting_down = true;
 	systemd_notify(&d->systemd, "STOPPING=1\nSTATUS=shutting down");
 	listen_close_all(d);
-	watch_device(d, EVENT_SHUTDOWN, NULL, NULL);
+	watch_shutdown(d);
 	ctlconn_close_all(d);
 	sysfs_stop(d);
 	http_free(d->http);

@@ -81,7 +81,7 @@ watch_device(struct daemon *d, enum event_kind kind, const struct disk *disk,
 		return;
 	e = event_of(kind, disk);
 	e.by = by;
-	e.on = disk != NULL && disk->queue != NULL;
+	e.on = disk->queue != NULL;
 	post(d, &e);
 }
 
@@ -203,8 +203,8 @@ take(struct watching *w, struct event *e)
 	return any;
 }
 
-void
-watch_drain(struct daemon *d)
+static void
+drain(struct daemon *d)
 {
 	struct event e;
 	unsigned nr = 0;
@@ -221,7 +221,23 @@ on_posted(struct ev_loop *ev, ev_async *w, int revents)
 {
 	(void)ev;
 	(void)revents;
-	watch_drain(w->data);
+	drain(w->data);
+}
+
+void
+watch_shutdown(struct daemon *d)
+{
+	struct event e = event_of(EVENT_SHUTDOWN, NULL);
+
+	if (!is_watched(d))
+		return;
+	drain(d); /* the ring may be full: it does not go that way */
+	e.ns = wall_ns();
+	pthread_mutex_lock(&d->watching.lock);
+	e.seq = ++d->watching.seq;
+	pthread_mutex_unlock(&d->watching.lock);
+	ctlconn_tell(d, &e);
+	ctlconn_told(d);
 }
 
 int

@@ -172,13 +172,27 @@ done
 wait $client || fail "fio"
 ctl fault nullb0 remove all
 
-# all are told of the end, and end
+# all are told of the end, and end; also one that has more to read than a socket
+# holds, and has lost some: no line is cut
+"$NULLBCTL" --control "$control" --json watch >"$tmp/behind" 2>&1 &
+behind=$!
+watchers+=($behind)
+event "$tmp/behind" ok
+kill -STOP $behind
+ctl fault nullb0 add op=WRITE,action=delay,delay=1ns >/dev/null
+timeout 60 fio --name=t --ioengine=nbd --uri="$(uri nullb0)" --rw=randwrite \
+	--bs=4k --size=1m --number_ios=8000 --io_size=32m --iodepth=32 \
+	--output=/dev/null || fail "a stopped watcher holds up fio"
+{ sleep 0.1 && kill -CONT $behind; } & # when the daemon is at its end
 stop_nullbd
 for w in "${watchers[@]}"; do
 	wait "$w" || fail "a watcher ends with $?"
 done
 tail -n 1 "$tmp/all" | grep -q '"event":"shutdown"}$' ||
 	fail "the last event is $(tail -n 1 "$tmp/all")"
+tail -n 2 "$tmp/behind" | sed 's/.*"event"/"event"/; s/[0-9]\+/N/' >"$tmp/end"
+[ "$(<"$tmp/end")" = $'"event":"dropped","count":N}\n"event":"shutdown"}' ] ||
+	fail "the last events of one that is behind are $(tail -n 2 "$tmp/behind")"
 tail -n 1 "$tmp/other" | grep -q '"event":"shutdown"}$' ||
 	fail "the last event of other is $(tail -n 1 "$tmp/other")"
 
