@@ -9,7 +9,8 @@ VERSION := 0.1.0
 
 # What is needed, as Debian 12 names it.  `make deps` installs what is missing.
 DEPS_BUILD := gcc make pkg-config libc6-dev libev-dev libinih-dev libjansson-dev libbsd-dev uthash-dev libfuse3-dev \
-	      libgnutls28-dev libnl-genl-3-dev libmicrohttpd-dev nbdkit-plugin-dev
+	      libgnutls28-dev libnl-genl-3-dev libmicrohttpd-dev nbdkit-plugin-dev \
+	      libgsl-dev
 DEPS_DEMO  := fio
 DEPS_CHECK := valgrind strace libcmocka-dev libnbd-dev libnbd-bin python3-libnbd fio nbd-client qemu-utils \
 	      e2fsprogs blktrace clang-format clang-tidy cppcheck mandoc systemd gnutls-bin nbdkit \
@@ -39,14 +40,17 @@ LIBS_HTTP = $(shell pkg-config --libs libmicrohttpd 2>/dev/null)
 LIBS_TLS = $(shell pkg-config --libs gnutls 2>/dev/null)
 LIBS_NL  = $(shell pkg-config --libs libnl-genl-3.0 2>/dev/null)
 LIBS_NBD = $(shell pkg-config --libs libnbd 2>/dev/null)
+LIBS_STAT = $(shell pkg-config --libs gsl jansson 2>/dev/null) -lm
 
 # ---------------------------------------------------------------- what there is
 
 core_src  := $(wildcard daemon/base/*.c daemon/blk/*.c daemon/dev/*.c)
 upper_src := $(wildcard daemon/nbd/*.c daemon/ctl/*.c)
+compare_src := $(wildcard daemon/compare/*.c)
 replay_src := daemon/nullb-replay.c daemon/replay.c
 client_src := daemon/nullbctl.c daemon/ask.c daemon/report.c daemon/attach.c daemon/persist.c
-main_src  := $(filter-out $(client_src) $(replay_src),$(wildcard daemon/*.c))
+comparer_src := daemon/nullb-compare.c daemon/bench.c daemon/heat.c
+main_src  := $(filter-out $(client_src) $(replay_src) $(comparer_src),$(wildcard daemon/*.c))
 unit_src  := $(wildcard tests/unit/*.c)
 pipe_src  := $(wildcard tests/pipe/*.c)
 wire_src  := $(wildcard tests/wire/*.c)
@@ -65,18 +69,25 @@ endif
 
 obj   = $(patsubst %.c,$(B)/obj/%.o,$(1))
 units := $(patsubst tests/unit/%.c,$(B)/unit/%,$(unit_src))
+compare_units := $(patsubst daemon/compare/%.c,$(B)/unit/%,$(compare_src))
 pipes := $(patsubst tests/pipe/%.c,$(B)/pipe/%,$(pipe_src))
 wires := $(patsubst tests/wire/%.c,$(B)/wire/%,$(wire_src))
 mans  := $(addprefix $(B)/man/,$(notdir $(man_src:.in=)))
 
 .PHONY: all
-all: $(B)/nullbd $(B)/nullbctl $(B)/nullb-replay $(B)/libnullb.a $(plugin) $(mans)
+all: $(B)/nullbd $(B)/nullbctl $(B)/nullb-replay $(B)/nullb-compare $(B)/libnullb.a \
+     $(plugin) $(mans)
 
 $(B)/libnullb.a: $(call obj,$(core_src))
 	$(E) '  AR    $@'
 	$(Q)rm -f $@ && ar rcs $@ $^
 
 $(B)/libupper.a: $(call obj,$(upper_src))
+	$(E) '  AR    $@'
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+# Statistics of several runs: what it needs, no daemon does.
+$(B)/libcompare.a: $(call obj,$(compare_src))
 	$(E) '  AR    $@'
 	$(Q)rm -f $@ && ar rcs $@ $^
 
@@ -92,6 +103,10 @@ $(B)/nullb-replay: $(call obj,$(replay_src)) $(B)/libupper.a $(B)/libnullb.a
 	$(E) '  LD    $@'
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS_CTL)
 
+$(B)/nullb-compare: $(call obj,$(comparer_src) daemon/ask.c) $(B)/libcompare.a $(B)/libupper.a $(B)/libnullb.a
+	$(E) '  LD    $@'
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS_STAT) $(LIBS_CTL)
+
 $(B)/nbdkit-nullb-plugin.so: $(call obj,$(wildcard plugins/*.c)) $(B)/libupper.a $(B)/libnullb.a
 	$(E) '  LD    $@'
 	$(Q)$(CC) $(ALL_CFLAGS) -shared -o $@ $^ $(LIBS_CTL)
@@ -101,10 +116,15 @@ $(B)/obj/%.o: %.c Makefile
 	$(E) '  CC    $@'
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 
-$(units): $(B)/unit/%: $(B)/obj/tests/unit/%.o $(B)/libupper.a $(B)/libnullb.a
+$(filter-out $(compare_units),$(units)): $(B)/unit/%: $(B)/obj/tests/unit/%.o $(B)/libupper.a $(B)/libnullb.a
 	@mkdir -p $(@D)
 	$(E) '  LD    $@'
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -lcmocka $(LIBS_CTL)
+
+$(filter $(compare_units),$(units)): $(B)/unit/%: $(B)/obj/tests/unit/%.o $(B)/libcompare.a $(B)/libnullb.a
+	@mkdir -p $(@D)
+	$(E) '  LD    $@'
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -lcmocka $(LIBS_STAT)
 
 $(B)/unit/service: $(call obj,plugins/service.c)
 
@@ -154,7 +174,7 @@ $(B)/man/%: %.in $(B)/nullbd
 .PHONY: help
 help:
 	@echo 'make            build/nullbd, build/nullbctl, build/nullb-replay,'
-	@echo '                build/libnullb.a, manuals, a plugin for nbdkit'
+	@echo '                build/nullb-compare, build/libnullb.a, manuals, a plugin for nbdkit'
 	@echo 'make demo       install what is missing, build, stress a device with fio'
 	@echo 'make check      install what is missing, build, run every test'
 	@echo 'make check-kernel'
@@ -197,7 +217,7 @@ asan:
 tsan:
 	@$(MAKE) --no-print-directory B=$(B)/tsan SAN='$(TSAN)' OPT='-O1 -g1' $(WHAT)
 tests: all $(units) $(pipes) $(wires) $(guest_programs)
-programs := $(B)/nullbd $(B)/nullbctl $(B)/nullb-replay $(plugin)
+programs := $(B)/nullbd $(B)/nullbctl $(B)/nullb-replay $(B)/nullb-compare $(plugin)
 sanitized_pipes := worked_examples deadline freeze batching traces
 cores: $(programs) $(units) $(addprefix $(B)/pipe/,$(sanitized_pipes))
 threads: $(programs) $(patsubst tests/unit/%.c,$(B)/unit/%,\
@@ -235,7 +255,8 @@ units_src := $(wildcard conf/systemd/*)
 install: all
 	install -d $(bin_dir)/sbin $(bin_dir)/bin $(bin_dir)/share/doc/nullbd
 	install -m 755 $(B)/nullbd $(bin_dir)/sbin/
-	install -m 755 $(B)/nullbctl $(B)/nullb-replay daemon/nullb-sysfs $(bin_dir)/bin/
+	install -m 755 $(B)/nullbctl $(B)/nullb-replay $(B)/nullb-compare daemon/nullb-sysfs \
+	    $(bin_dir)/bin/
 ifneq ($(plugin),)
 	install -d $(DESTDIR)$(plugin_dir)
 	install -m 644 $(plugin) $(DESTDIR)$(plugin_dir)/
@@ -251,7 +272,7 @@ endif
 
 uninstall:
 	rm -f $(bin_dir)/sbin/nullbd $(bin_dir)/bin/nullbctl $(bin_dir)/bin/nullb-replay \
-	    $(bin_dir)/bin/nullb-sysfs
+	    $(bin_dir)/bin/nullb-compare $(bin_dir)/bin/nullb-sysfs
 ifneq ($(plugin),)
 	rm -f $(DESTDIR)$(plugin_dir)/$(notdir $(plugin))
 endif

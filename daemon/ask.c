@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct asking asking = { .fd = -1 };
 
@@ -17,7 +18,7 @@ die(const char *fmt, ...)
 {
 	va_list ap;
 
-	fputs("nullbctl: ", stderr);
+	fprintf(stderr, "%s: ", program_invocation_short_name);
 	va_start(ap, fmt);
 	vfprintf(stderr, fmt, ap);
 	va_end(ap);
@@ -25,10 +26,12 @@ die(const char *fmt, ...)
 	exit(EXIT_REFUSED);
 }
 
-void
-ask_connect(void)
+/* 0 or -errno. */
+static int
+connect_it(void)
 {
 	struct sockaddr_un addr = { .sun_family = AF_UNIX };
+	int err;
 
 	if (strlen(asking.control) >= sizeof(addr.sun_path))
 		die("%s: a path of more than %zu bytes", asking.control,
@@ -38,15 +41,42 @@ ask_connect(void)
 	if (asking.fd < 0)
 		die("socket: %s", strerror(errno));
 	if (connect(asking.fd, (struct sockaddr *)&addr, sizeof(addr)) != 0) {
-		if (errno == ENOENT || errno == ECONNREFUSED)
-			die("no daemon is listening at %s (--control says "
-			    "where)",
-			    asking.control);
-		die("%s: %s", asking.control, strerror(errno));
+		err = errno;
+		close(asking.fd);
+		asking.fd = -1;
+		return -err;
 	}
 	asking.answers = fdopen(asking.fd, "r");
 	if (asking.answers == NULL)
 		die("fdopen: %s", strerror(errno));
+	return 0;
+}
+
+bool
+ask_try_connect(void)
+{
+	int ret = connect_it();
+
+	if (ret != 0 && ret != -ENOENT && ret != -ECONNREFUSED)
+		die("%s: %s", asking.control, strerror(-ret));
+	return ret == 0;
+}
+
+void
+ask_connect(void)
+{
+	if (!ask_try_connect())
+		die("no daemon is listening at %s (--control says where)",
+		    asking.control);
+}
+
+void
+ask_disconnect(void)
+{
+	if (asking.fd < 0)
+		return;
+	fclose(asking.answers);
+	asking.fd = -1;
 }
 
 static void

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * nullbctl's end of the control socket: a request is a line, and so is its
+ * A client's end of the control socket: a request is a line, and so is its
  * answer.  Whatever goes wrong is said to standard error, and is the end.
  */
 #ifndef ASK_H
@@ -27,6 +27,9 @@ void die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
 
 /* Connect; asking does it when it has not been done. */
 void ask_connect(void);
+/* False: nobody listens, or not yet. */
+bool ask_try_connect(void);
+void ask_disconnect(void);
 /*
  * Ask, and take the answer, which the caller gives up; the daemon has not
  * refused.  The request is given up.

@@ -1,0 +1,137 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# nullb-compare tells configurations that differ from those that do not, runs
+# jobs that were written for a kernel, and leaves nothing behind.  NULLB_LONG=1:
+# twenty comparisons of equal ones.
+
+# shellcheck source=tests/lib/wire.sh
+. "$(dirname "$0")/../lib/wire.sh"
+
+need fio
+fio --enghelp 2>/dev/null | grep -qw nbd || skip "fio has no ioengine nbd"
+COMPARE=$(dirname "$NULLBD")/nullb-compare
+[ -x "$COMPARE" ] || fail "$COMPARE is not there"
+export TMPDIR=$tmp/private
+mkdir "$TMPDIR"
+
+# compare ARGUMENT...: its stdout is $out, its stderr $err, its status $status
+compare() {
+	out=$(timeout 300 "$COMPARE" "$@" 2>"$tmp/err")
+	status=$?
+	err=$(<"$tmp/err")
+	[ -z "$(ls -A "$TMPDIR")" ] || fail "it leaves $(ls "$TMPDIR"/*)"
+}
+
+# expect STATUS OUT ERR: what the last one did; * is any text
+expect() {
+	[ "$status" = "$1" ] || fail "status $status, not $1: $out $err"
+	# shellcheck disable=SC2053 # patterns are meant
+	[[ $out == $2 ]] || fail "prints '$out', not '$2'"
+	# shellcheck disable=SC2053
+	[[ $err == $3 ]] || fail "complains '$err', not '$3'"
+}
+
+printf '[nullb0]\nsize = 1G\nirqmode = 2\ncompletion_nsec = 1ms\n' >"$tmp/1.conf"
+sed 's/1ms/1100us/' "$tmp/1.conf" >"$tmp/1.1.conf"
+cat >"$tmp/depth1.fio" <<-X
+	[reads]
+	filename=/dev/nullb0
+	ioengine=libaio
+	direct=1
+	rw=randread
+	bs=4k
+	iodepth=1
+	number_ios=300
+X
+
+# bad input names itself
+compare
+expect 2 '' '*two configurations and a job are needed, not 0 files*'
+compare --rounds 0 a b c
+expect 2 '' '*--rounds: "0": allowed: 1 to 1000*'
+compare --alpha 1 a b c
+expect 2 '' '*--alpha: "1": allowed: more than 0, less than 1*'
+compare --method t a b c
+expect 2 '' '*--method: "t": allowed: welch, mann-whitney, lkp*'
+compare "$tmp/none.conf" "$tmp/1.conf" "$tmp/depth1.fio"
+expect 1 '' "*$tmp/none.conf: No such file*"
+compare "$tmp/1.conf" "$tmp/1.conf" "$tmp/none.fio"
+expect 1 '' "*$tmp/none.fio: No such file*"
+printf '[nullb0]\nsise = 1G\n' >"$tmp/bad.conf"
+compare "$tmp/1.conf" "$tmp/bad.conf" "$tmp/depth1.fio"
+expect 1 '' "*$tmp/bad.conf:2: *sise*"
+printf '[nullb0]\npower = 0\n' >"$tmp/off.conf"
+compare "$tmp/off.conf" "$tmp/1.conf" "$tmp/depth1.fio"
+expect 1 '' "*$tmp/off.conf: no device is on*"
+printf '[a]\nfilename=/dev/nullb1\n' >"$tmp/other.fio"
+compare "$tmp/1.conf" "$tmp/1.conf" "$tmp/other.fio"
+expect 1 '' '*/dev/nullb1: no such device; the devices are: nullb0*'
+printf '[a]\nrw=nonsense\n' >"$tmp/bad.fio"
+compare "$tmp/1.conf" "$tmp/1.conf" "$tmp/bad.fio"
+expect 1 '' '*nonsense*fio failed with*exit status 1*'
+printf '[a]\nrw=read\0\n' >"$tmp/nul.fio"
+compare "$tmp/1.conf" "$tmp/1.conf" "$tmp/nul.fio"
+expect 1 '' '*nul.fio: a byte 0: it is no text*'
+echo 'include loop.fio' >"$tmp/loop.fio"
+compare "$tmp/1.conf" "$tmp/1.conf" "$tmp/loop.fio"
+expect 1 '' '*more than 16 files that include one another*'
+compare --plot nothing -r 1 -w 0 "$tmp/1.conf" "$tmp/1.conf" "$tmp/depth1.fio"
+expect 2 '' '*--plot: nothing: no such figure; they are: fio.iops fio.bw*'
+
+# equal: of twenty, nineteen at least
+says_none=0
+tries=$([ -n "${NULLB_LONG:-}" ] && echo 20 || echo 3)
+for ((i = 0; i < tries; i++)); do
+	compare -r 5 "$tmp/1.conf" "$tmp/1.conf" "$tmp/depth1.fio"
+	expect 0 '*test: Welch*' ''
+	if [[ $out == *"no difference that these runs can show"* ]]; then
+		says_none=$((says_none + 1))
+	else
+		echo "$out" >>"$tmp/said"
+	fi
+done
+echo "$says_none of $tries comparisons of equal ones see no difference"
+[ $says_none -ge $((tries - tries / 20)) ] || fail "$(<"$tmp/said")"
+
+# a tenth more latency, at depth 1
+compare --exit-code -r 6 "$tmp/1.conf" "$tmp/1.1.conf" "$tmp/depth1.fio"
+expect 3 '*ioengine=libaio became nbd*fio.iops*worse: *' ''
+compare -r 6 "$tmp/1.1.conf" "$tmp/1.conf" "$tmp/depth1.fio"
+expect 0 '*better: *' ''
+
+# the time of a run is ours to say
+compare -v -r 1 -w 0 -t 1 "$tmp/1.conf" "$tmp/1.conf" "$tmp/depth1.fio"
+expect 0 '*' '*run 2 of 2: *IOPS'
+
+# for programs: all values of all runs
+compare --json -r 2 -w 0 "$tmp/1.conf" "$tmp/1.1.conf" "$tmp/depth1.fio"
+expect 0 '{*' ''
+echo "$out" >"$tmp/json"
+python3 - "$tmp/json" <<-X || fail "$out"
+	import json, sys
+	c = json.load(open(sys.argv[1]))
+	f = {x['name']: x for x in c['figures']}
+	for side in 'base', 'other':
+	    assert len(f['fio.iops'][side]['values']) == 2, f['fio.iops']
+	assert f['fio.read.clat.p50']['base']['mean'] > 1000
+	assert f['stat.read.ios']['base']['mean'] > 100
+	assert f['nullbd.cpu_per_io']['base']['mean'] > 0
+X
+compare --csv -r 2 -w 0 "$tmp/1.conf" "$tmp/1.1.conf" "$tmp/depth1.fio"
+expect 0 *fio.iops* ''
+
+# ^C: what there is; and nothing goes on
+"$COMPARE" -v -r 50 -w 0 "$tmp/1.conf" "$tmp/1.1.conf" "$tmp/depth1.fio" \
+	>"$tmp/out" 2>"$tmp/err" &
+it=$!
+for _ in {1..300}; do
+	[ "$(wc -l <"$tmp/err")" -lt 4 ] || break
+	sleep 0.1
+done
+daemon=$(pgrep -P $it nullbd)
+kill -INT $it
+wait $it || fail "^C: status $?: $(<"$tmp/err")"
+grep -q 'fio.iops' "$tmp/out" || fail "^C prints $(<"$tmp/out")"
+[ -n "$daemon" ] || fail "there was no daemon"
+! kill -0 "$daemon" 2>/dev/null || fail "the daemon goes on after ^C"
+[ -z "$(ls -A "$TMPDIR")" ] || fail "^C leaves $(ls "$TMPDIR"/*)"
