@@ -60,7 +60,7 @@ sum(const json_t *devices, const char *answer, const char *object,
 static void
 add_operation(struct adding *a, const json_t *devices, const char *op)
 {
-	double value[4], bios;
+	double value[4] = {}, bios;
 	char group[64];
 	unsigned i;
 
