@@ -52,6 +52,7 @@ struct args {
 	enum method method;
 	double alpha;
 	enum format format;
+	const char *values; /* NULL: fio is to run */
 	const char *report; /* NULL: no page */
 	const char *plot[MAX_PLOTS];
 	unsigned nr_plots;
@@ -78,9 +79,11 @@ usage(FILE *out)
 {
 	fputs(
 	    "usage: nullb-compare [OPTION]... BASE.conf OTHER.conf JOB.fio\n"
+	    "       nullb-compare [OPTION]... --values FILE\n"
 	    "\n"
 	    "Run a fio job on a daemon with each configuration in turn, and\n"
-	    "print what differs, and whether that is more than chance.\n"
+	    "print what differs, and whether that is more than chance; or say\n"
+	    "that of values that were measured otherwise.\n"
 	    "\n"
 	    "  -r, --rounds N       runs a side, 1 to 1000; default 8\n"
 	    "  -w, --warm-up N      runs a side before those, not counted; "
@@ -101,6 +104,9 @@ usage(FILE *out)
 	    "      --report FILE    write a page, in HTML, with pictures\n"
 	    "      --trace          and what the I/O touched, of one more run\n"
 	    "                       a side\n"
+	    "      --values FILE    of lines SIDE FIGURE VALUE [UNIT] "
+	    "[higher|lower],\n"
+	    "                       where SIDE is base or other\n"
 	    "      --keep           keep what fio and the daemons have "
 	    "written\n"
 	    "      --exit-code      exit with 3 when the other is worse\n"
@@ -178,6 +184,7 @@ enum {
 	OPT_CSV,
 	OPT_REPORT,
 	OPT_TRACE,
+	OPT_VALUES,
 	OPT_KEEP,
 	OPT_EXIT_CODE,
 };
@@ -194,6 +201,7 @@ static const struct option options[] = {
 	{ "csv", no_argument, NULL, OPT_CSV },
 	{ "report", required_argument, NULL, OPT_REPORT },
 	{ "trace", no_argument, NULL, OPT_TRACE },
+	{ "values", required_argument, NULL, OPT_VALUES },
 	{ "keep", no_argument, NULL, OPT_KEEP },
 	{ "exit-code", no_argument, NULL, OPT_EXIT_CODE },
 	{ "verbose", no_argument, NULL, 'v' },
@@ -242,6 +250,7 @@ parse_args(struct args *a, int argc, char **argv)
 		case OPT_CSV: a->format = FORMAT_CSV; break;
 		case OPT_REPORT: a->report = optarg; break;
 		case OPT_TRACE: a->traces = true; break;
+		case OPT_VALUES: a->values = optarg; break;
 		case OPT_KEEP: bench.keeps = true; break;
 		case OPT_EXIT_CODE: a->tells = true; break;
 		case 'h': usage(stdout); exit(EXIT_DONE);
@@ -251,11 +260,17 @@ parse_args(struct args *a, int argc, char **argv)
 		default: fputs("(--help)\n", stderr); exit(EXIT_USAGE);
 		}
 	}
+	if (a->traces && a->report == NULL)
+		misused("--trace: it is for a page: --report says where");
+	if (a->values != NULL) {
+		if (argc != optind || a->traces)
+			misused("--values: nothing is run: no configurations, "
+				"no job, no --trace");
+		return;
+	}
 	if (argc - optind != 3)
 		misused("two configurations and a job are needed, not %d files",
 		    argc - optind);
-	if (a->traces && a->report == NULL)
-		misused("--trace: it is for a page: --report says where");
 	a->conf[SIDE_BASE] = argv[optind];
 	a->conf[SIDE_OTHER] = argv[optind + 1];
 	a->job = argv[optind + 2];
@@ -675,22 +690,66 @@ print_json(const struct comparison *c)
 	json_decref(json);
 }
 
+/* Somebody else has measured. */
+static void
+take_values(struct comparison *c, const char *path)
+{
+	FILE *f = fopen(path, "r");
+	char *error = NULL;
+	unsigned i;
+	size_t k;
+	int ret;
+
+	if (f == NULL)
+		die("%s: %s", path, strerror(errno));
+	*c = (struct comparison){
+		.job_name = checked(strdup(path)),
+		.date = date_text(),
+	};
+	ret = values_read(f, &c->figures, &error);
+	if (ret != 0)
+		die("%s: %s", path, error != NULL ? error : strerror(-ret));
+	fclose(f);
+	for (i = 0; i < NR_SIDES; i++)
+		c->label[i] =
+		    checked(strdup(i == SIDE_BASE ? "base" : "other"));
+	for (k = 0; k < c->figures.nr; k++)
+		if (c->figures.figure[k].side[SIDE_BASE].nr > c->nr_rounds)
+			c->nr_rounds =
+			    (unsigned)c->figures.figure[k].side[SIDE_BASE].nr;
+}
+
+/* fio runs, on both. */
+static void
+run_both(struct comparison *c, const struct args *a)
+{
+	struct bench_side side[NR_SIDES] = {};
+
+	begin(c, side, a);
+	run_rounds(c, side, a);
+	if (c->figures.nr == 0)
+		die("stopped before a run that counts was done");
+	check_plots(c, a);
+	trace_sides(c, side, a);
+	bench_side_fini(&side[SIDE_BASE]);
+	bench_side_fini(&side[SIDE_OTHER]);
+}
+
 int
 main(int argc, char **argv)
 {
-	struct bench_side side[NR_SIDES] = {};
 	struct comparison c;
 	struct args a;
 	bool worse;
 
 	parse_args(&a, argc, argv);
-	bench_init(argv[0]);
-	begin(&c, side, &a);
-	run_rounds(&c, side, &a);
-	if (c.figures.nr == 0)
-		die("stopped before a run that counts was done");
-	check_plots(&c, &a);
-	trace_sides(&c, side, &a);
+	if (a.values != NULL) {
+		take_values(&c, a.values);
+		check_plots(&c, &a);
+	} else {
+		bench_init(argv[0]);
+		run_both(&c, &a);
+	}
 	c.verdict = figures_judge(&c.figures, a.method, a.alpha);
 	switch (a.format) {
 	case FORMAT_TEXT: print_text(&c, &a); break;
@@ -702,8 +761,6 @@ main(int argc, char **argv)
 	if (a.report != NULL)
 		write_report(&c, a.report);
 	worse = c.verdict.outcome == OUTCOME_WORSE;
-	bench_side_fini(&side[SIDE_BASE]);
-	bench_side_fini(&side[SIDE_OTHER]);
 	comparison_fini(&c);
 	return a.tells && worse ? EXIT_WORSE : EXIT_DONE;
 }

@@ -247,6 +247,15 @@ int fiojson_iops_log(FILE *log, double bin, struct series *iops);
  */
 int devstat_read(const json_t *devices, struct figures *f, struct run *run);
 
+/* -------------------------------------------------------------- values.c */
+
+/*
+ * Figures of a text, SIDE FIGURE VALUE [UNIT] [higher|lower] a line; headlines
+ * are those with the last.  0, -ENOMEM, -errno of the file, or -EINVAL and
+ * *error, which the caller frees.
+ */
+int values_read(FILE *in, struct figures *f, char **error);
+
 /* ------------------------------------------------------------- jobfile.c */
 
 /* Where a device is served, and what kernels would call it. */

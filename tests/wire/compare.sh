@@ -78,6 +78,20 @@ expect 1 '' '*more than 16 files that include one another*'
 compare --plot nothing -r 1 -w 0 "$tmp/1.conf" "$tmp/1.conf" "$tmp/depth1.fio"
 expect 2 '' '*--plot: nothing: no such figure; they are: fio.iops fio.bw*'
 
+# what others have measured: report B's table
+for _ in 1 2 3 4 5; do
+	echo "base throughput 192014$RANDOM KiB/s higher"
+	echo "other throughput 275515$RANDOM KiB/s higher"
+	echo "base major_page_faults 3777"
+done >"$tmp/values"
+compare --values "$tmp/values"
+expect 0 '*throughput (KiB/s)*better: *throughput*' ''
+compare --values "$tmp/values" "$tmp/1.conf"
+expect 2 '' '*--values: nothing is run*'
+echo 'base x' >"$tmp/values"
+compare --values "$tmp/values"
+expect 1 '' "*$tmp/values: line 1: needed: *"
+
 # equal: of twenty, nineteen at least
 says_none=0
 tries=$([ -n "${NULLB_LONG:-}" ] && echo 20 || echo 3)
