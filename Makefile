@@ -184,6 +184,8 @@ help:
 	@echo '                how exact completion_nsec is, and what it costs'
 	@echo 'make experiment-multipage'
 	@echo '                single-page beside multipage bvecs, in numbers'
+	@echo 'make experiment-A experiment-B experiment-C'
+	@echo '                three public experiments again, beside what was published'
 	@echo 'make soak       SECONDS=$(SECONDS) among clients of every kind, under ASan,'
 	@echo '                then under TSan'
 	@echo 'make fuzz       libFuzzer on all that reads what others send or write:'
@@ -286,4 +288,5 @@ clean:
 	rm -rf $(B)
 
 -include tests/bench/bench.mk
+-include tests/experiment/experiment.mk
 -include tests/fuzz/fuzz.mk

@@ -172,8 +172,10 @@ expect_share(struct run run, double share, double tolerance)
 	c = run_job(&run);
 	for (i = 0; i < 2; i++) {
 		print_message("  %s %s: %.2f%% of the %s merge\n", run.profile,
-		    run.histogram ? "histogram" : "64", merge_share(&c, i),
-		    i == REQ_OP_READ ? "reads" : "writes");
+		    run.flush_every ? "switches"
+		    : run.histogram ? "histogram"
+				    : "64",
+		    merge_share(&c, i), i == REQ_OP_READ ? "reads" : "writes");
 		assert_true(merge_share(&c, i) > share - tolerance);
 		assert_true(merge_share(&c, i) < share + tolerance);
 	}
