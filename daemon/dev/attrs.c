@@ -211,6 +211,11 @@ show_zone_write_granularity(const void *conf, FILE *out)
 	.type = ATTR_OBJECT, .object = (obj), .group = (in), .live = true, \
 	.at_once = true
 #define FAULT_ATTR(n) OBJECT(n, &fault_##n##_object, &null_blk)
+#define LATENCY(n)                                                          \
+	.name = "latency." #n,                                              \
+	.offset = offsetof(struct disk_conf, latency_##n),                  \
+	.type = ATTR_OBJECT, .object = &latency_##n##_object, .group = &own, \
+	.live = true, .at_once = true
 #define SHOWN(n, f)   .name = #n, .type = ATTR_SHOWN, .group = &queue, .show = f
 
 const struct attr disk_attrs[] = {
@@ -471,9 +476,26 @@ const struct attr disk_attrs[] = {
 	    .help =
 		"how long a request that timeout has dropped takes to fail; "
 		"0: until it is released" },
+	{ LATENCY(read),
+	    .help =
+		"how long a read takes, as nullbd.conf(5) explains: lognormal "
+		"p50=80us p99=400us + 1us/4k; whatever irqmode is; nothing: "
+		"as irqmode and completion_nsec have it" },
+	{ LATENCY(write),
+	    .help = "the same of a write, and of zeros that are written" },
+	{ LATENCY(discard), .help = "the same of a discard" },
+	{ LATENCY(flush),
+	    .help = "the same of a flush, which comes to the device if it has "
+		    "a cache_size" },
+	{ LATENCY(spike),
+	    .help =
+		"stalls, as of garbage collection: how many requests begin "
+		"one, and how long it is, 0.01% 5ms; that one and those that "
+		"come until it is over begin then" },
 	{ OWN(seed), .def = "0",
-	    .help = "what faults draw follows from it, so that a run can be "
-		    "repeated; 0 for any, chosen when the power comes on" },
+	    .help =
+		"what faults and latencies draw follows from it, so that a run "
+		"can be repeated; 0 for any, chosen when the power comes on" },
 	{ OWN(ro), .def = "0", .help = "read only" },
 	{ OWN(tls_only), .def = "0",
 	    .help = "for clients in TLS alone: others are not told of it" },

@@ -247,6 +247,9 @@ struct badblocks;
 struct fault_attr;
 struct faults;
 struct disk;
+struct timing;
+struct timing_cpu;
+struct timing_model;
 struct zone_marks;
 struct zones;
 
@@ -320,6 +323,11 @@ struct disk_conf {
 	uint64_t memory_limit; /* bytes; 0: none */
 	struct faults *faults;
 	uint64_t timeout_nsec; /* of timeout; 0: for ever */
+	struct timing_model *latency_read; /* as set; disk_timing() counts */
+	struct timing_model *latency_write;
+	struct timing_model *latency_discard;
+	struct timing_model *latency_flush;
+	struct timing_model *latency_spike;
 	uint64_t seed;         /* of what is drawn; 0: any, chosen when on */
 	bool ro;
 	bool tls_only;
@@ -478,6 +486,24 @@ uint64_t faults_last_id(const struct faults *f);
  * same requests give the same bytes.  Returns how many there were before.
  */
 uint64_t faults_log(const struct faults *f, FILE *out);
+
+/* -------------------------------------------------------------- timing.c */
+
+extern const struct attr_object latency_read_object;
+extern const struct attr_object latency_write_object;
+extern const struct attr_object latency_discard_object;
+extern const struct attr_object latency_flush_object;
+extern const struct attr_object latency_spike_object;
+
+/*
+ * The models (latency.*) may have changed: they are in force for requests that
+ * come to the device from now on.  The thread that sets, d->conf being settled
+ * and seeded.  0, or -ENOMEM: what was in force is.
+ */
+int timing_choose(struct disk *d);
+/* No request is under way: there is none, and draws begin anew. */
+void timing_fini(struct disk *d);
+
 /* --------------------------------------------------------------- zones.c */
 
 #define ZONES_MAX (1u << 20) /* of a disk: 16 MiB for their states */
@@ -585,6 +611,10 @@ struct disk {
 	_Atomic unsigned stages_on; /* a bit each; the others are passed by */
 	struct faults *faults; /* while on: who has no request may look here */
 	uint64_t on_ns;        /* when the power came on */
+	_Atomic(struct timing *) timing; /* NULL: no models */
+	struct timing *timing_retired;   /* until no cpu looks at them */
+	struct timing_cpu *timing_cpu;   /* NULL: no model was ever there */
+	_Atomic uint64_t stalled_until;  /* ns; before now: it is not */
 	struct disk_change *change; /* under way, or NULL */
 };
 
@@ -765,6 +795,35 @@ extern const struct queue_ops disk_store_queue_ops; /* of one with memory */
  * alone.  False: no memory.
  */
 bool read_unshare(struct bio *bio, struct cpu *cpu);
+
+/* --------------------------------------------------------- timing.c, for it */
+
+/* The models in force, for a cpu between epoch_enter() and _leave(), or NULL. */
+static inline const struct timing *
+disk_timing(const struct disk *d)
+{
+	return atomic_load_explicit(&d->timing, memory_order_acquire);
+}
+
+/*
+ * How long a request takes on a device that has nothing else to do; without a
+ * model for its operation that is completion_nsec, or 0, as irqmode has it.
+ * Each call draws once.
+ */
+uint64_t timing_of(const struct disk *d, const struct timing *t,
+    const struct request *rq, struct cpu *cpu);
+/*
+ * When a request that comes now can begin: now, or at the end of a stall, which
+ * it may itself have begun (latency.spike).  Once a request.
+ */
+uint64_t timing_begin(
+    struct disk *d, const struct timing *t, struct cpu *cpu, uint64_t now);
+/*
+ * Both: *delay_ns is by how much later than now it completes.  False: no model
+ * has it, and irqmode decides.
+ */
+bool timing_after(struct disk *d, const struct request *rq, struct cpu *cpu,
+    uint64_t now, uint64_t *delay_ns);
 
 /* ------------------------------------------------- fault.c, for these two */
 

@@ -494,6 +494,9 @@ set_at_once(struct disk *d, const struct attr *a, const char *name,
 	if (a->type == ATTR_OBJECT) { /* it has changed in place */
 		fault_arm(d);
 		stages_choose(d);
+		if (ret == 0 && timing_choose(d) != 0)
+			ret = refuse(
+			    err, errlen, -ENOMEM, "%s: no memory", name);
 		return ret;
 	}
 	if (ret == 0)
@@ -675,6 +678,7 @@ disk_free(struct disk *d)
 	free(d->change);
 	queue_free(d->queue);
 	disk_detach_media(d);
+	timing_fini(d);
 	cache_flush(&d->cache, d->pool, NULL);
 	cache_fini(&d->cache);
 	store_free(d->kept, NULL);
@@ -695,6 +699,10 @@ disk_power_on(struct disk *d, uint64_t now, char *err, size_t errlen)
 	    &d->set, d->machine->nr_cpus, &d->conf, &queue, err, errlen);
 	if (ret == 0)
 		ret = fault_power_on(d, now, err, errlen);
+	timing_fini(d);
+	if (ret == 0 && timing_choose(d) != 0)
+		ret = refuse(
+		    err, errlen, -ENOMEM, "latency: no memory for its models");
 	if (ret == 0)
 		ret = disk_attach_media(d, err, errlen);
 	if (ret != 0)

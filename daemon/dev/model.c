@@ -487,34 +487,42 @@ walk_altered(unsigned first, struct disk *d, struct request *rq,
 	return v;
 }
 
-/* A fault makes it late, whatever irqmode is. */
+/* When it completes, if not as irqmode alone has it. */
 static void
-complete_late(
-    struct disk *d, struct request *rq, struct cpu *cpu, uint64_t delay_ns)
+complete_late(struct request *rq, struct cpu *cpu, uint64_t usual_ns,
+    uint64_t delay_ns)
 {
-	uint64_t usual =
-	    d->conf.irqmode == NULL_IRQ_TIMER ? d->conf.completion_nsec : 0;
-
-	if (usual > UINT64_MAX - delay_ns)
-		usual = UINT64_MAX - delay_ns;
-	rq_complete_after(rq, cpu, usual + delay_ns);
+	if (usual_ns > UINT64_MAX - delay_ns)
+		usual_ns = UINT64_MAX - delay_ns;
+	rq_complete_after(rq, cpu, usual_ns + delay_ns);
 }
 
+/*
+ * A model of its latency makes it late, and so does a fault, whatever irqmode
+ * is; a fault's delay comes on top.
+ */
 static void
 complete(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)
 {
-	uint64_t delay_ns = 0;
+	uint64_t delay_ns = 0, usual_ns = 0;
 
 	if (rq->priv != NULL && !fault_end(d, rq, cpu, &delay_ns))
 		return;
+	if (disk_timing(d) != NULL &&
+	    timing_after(d, rq, cpu, now, &usual_ns)) {
+		complete_late(rq, cpu, usual_ns, delay_ns);
+		return;
+	}
+	if (d->conf.irqmode == NULL_IRQ_TIMER)
+		usual_ns = d->conf.completion_nsec;
 	if (delay_ns > 0) {
-		complete_late(d, rq, cpu, delay_ns);
+		complete_late(rq, cpu, usual_ns, delay_ns);
 		return;
 	}
 	switch (d->conf.irqmode) {
 	case NULL_IRQ_NONE: rq_complete(rq, cpu, now); return;
 	case NULL_IRQ_SOFTIRQ: rq_complete_softirq(rq, cpu); return;
-	default: rq_complete_after(rq, cpu, d->conf.completion_nsec); return;
+	default: rq_complete_after(rq, cpu, usual_ns); return;
 	}
 }
 
