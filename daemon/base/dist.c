@@ -162,10 +162,7 @@ static const struct scale {
 	{},
 };
 
-/*
- * "12.5" in millionths of a millionth... of what `one` is: *p is left behind
- * it.
- */
+/* "12.5" times what `one` is; *p is left behind it. */
 static int
 decimal(const char **p, uint64_t one, uint64_t max, uint64_t *out)
 {
@@ -339,7 +336,7 @@ next_word(char **rest)
 {
 	char *word;
 
-	while ((word = strsep(rest, " \t")) != NULL)
+	while ((word = strsep(rest, " ")) != NULL)
 		if (*word != '\0')
 			return word;
 	return NULL;
@@ -460,8 +457,9 @@ dist_parse(
 	*d = (struct dist){ .max_ns = DIST_MAX_NS };
 	if (strlen(text) > DIST_MAX_TEXT || !text_valid(text))
 		return refuse(err, errlen, -EINVAL,
-		    "%s: \"%.40s...\": allowed: at most %u characters", what,
-		    text, DIST_MAX_TEXT);
+		    "%s: \"%.40s\": allowed: at most %u characters that can "
+		    "be printed",
+		    what, text, DIST_MAX_TEXT);
 	strcpy(copy, text);
 	word = next_word(&rest);
 	d->kind = word != NULL ? kind_find(word) : NULL;
