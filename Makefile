@@ -48,9 +48,10 @@ core_src  := $(wildcard daemon/base/*.c daemon/blk/*.c daemon/dev/*.c)
 upper_src := $(wildcard daemon/nbd/*.c daemon/ctl/*.c)
 compare_src := $(wildcard daemon/compare/*.c)
 replay_src := daemon/nullb-replay.c daemon/replay.c
+calibrate_src := daemon/nullb-calibrate.c
 client_src := daemon/nullbctl.c daemon/ask.c daemon/report.c daemon/attach.c daemon/persist.c
 comparer_src := daemon/nullb-compare.c daemon/bench.c daemon/heat.c
-main_src  := $(filter-out $(client_src) $(replay_src) $(comparer_src),$(wildcard daemon/*.c))
+main_src  := $(filter-out $(client_src) $(replay_src) $(comparer_src) $(calibrate_src),$(wildcard daemon/*.c))
 unit_src  := $(wildcard tests/unit/*.c)
 pipe_src  := $(wildcard tests/pipe/*.c)
 wire_src  := $(wildcard tests/wire/*.c)
@@ -75,8 +76,8 @@ wires := $(patsubst tests/wire/%.c,$(B)/wire/%,$(wire_src))
 mans  := $(addprefix $(B)/man/,$(notdir $(man_src:.in=)))
 
 .PHONY: all
-all: $(B)/nullbd $(B)/nullbctl $(B)/nullb-replay $(B)/nullb-compare $(B)/libnullb.a \
-     $(plugin) $(mans)
+all: $(B)/nullbd $(B)/nullbctl $(B)/nullb-replay $(B)/nullb-compare \
+     $(B)/nullb-calibrate $(B)/libnullb.a $(plugin) $(mans)
 
 $(B)/libnullb.a: $(call obj,$(core_src))
 	$(E) '  AR    $@'
@@ -106,6 +107,10 @@ $(B)/nullb-replay: $(call obj,$(replay_src)) $(B)/libupper.a $(B)/libnullb.a
 $(B)/nullb-compare: $(call obj,$(comparer_src) daemon/ask.c) $(B)/libcompare.a $(B)/libupper.a $(B)/libnullb.a
 	$(E) '  LD    $@'
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS_STAT) $(LIBS_CTL)
+
+$(B)/nullb-calibrate: $(call obj,$(calibrate_src)) $(B)/libupper.a $(B)/libnullb.a
+	$(E) '  LD    $@'
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS_CTL)
 
 $(B)/nbdkit-nullb-plugin.so: $(call obj,$(wildcard plugins/*.c)) $(B)/libupper.a $(B)/libnullb.a
 	$(E) '  LD    $@'
@@ -174,7 +179,8 @@ $(B)/man/%: %.in $(B)/nullbd
 .PHONY: help
 help:
 	@echo 'make            build/nullbd, build/nullbctl, build/nullb-replay,'
-	@echo '                build/nullb-compare, build/libnullb.a, manuals, a plugin for nbdkit'
+	@echo '                build/nullb-compare, build/nullb-calibrate,'
+	@echo '                build/libnullb.a, manuals, a plugin for nbdkit'
 	@echo 'make demo       install what is missing, build, stress a device with fio'
 	@echo 'make check      install what is missing, build, run every test'
 	@echo 'make check-kernel'
@@ -219,7 +225,7 @@ asan:
 tsan:
 	@$(MAKE) --no-print-directory B=$(B)/tsan SAN='$(TSAN)' OPT='-O1 -g1' $(WHAT)
 tests: all $(units) $(pipes) $(wires) $(guest_programs)
-programs := $(B)/nullbd $(B)/nullbctl $(B)/nullb-replay $(B)/nullb-compare $(plugin)
+programs := $(B)/nullbd $(B)/nullbctl $(B)/nullb-replay $(B)/nullb-compare $(B)/nullb-calibrate $(plugin)
 sanitized_pipes := worked_examples deadline freeze batching traces
 cores: $(programs) $(units) $(addprefix $(B)/pipe/,$(sanitized_pipes))
 threads: $(programs) $(patsubst tests/unit/%.c,$(B)/unit/%,\
@@ -257,7 +263,7 @@ units_src := $(wildcard conf/systemd/*)
 install: all
 	install -d $(bin_dir)/sbin $(bin_dir)/bin $(bin_dir)/share/doc/nullbd
 	install -m 755 $(B)/nullbd $(bin_dir)/sbin/
-	install -m 755 $(B)/nullbctl $(B)/nullb-replay $(B)/nullb-compare daemon/nullb-sysfs \
+	install -m 755 $(B)/nullbctl $(B)/nullb-replay $(B)/nullb-compare $(B)/nullb-calibrate daemon/nullb-sysfs \
 	    $(bin_dir)/bin/
 ifneq ($(plugin),)
 	install -d $(DESTDIR)$(plugin_dir)
@@ -274,7 +280,7 @@ endif
 
 uninstall:
 	rm -f $(bin_dir)/sbin/nullbd $(bin_dir)/bin/nullbctl $(bin_dir)/bin/nullb-replay \
-	    $(bin_dir)/bin/nullb-compare $(bin_dir)/bin/nullb-sysfs
+	    $(bin_dir)/bin/nullb-compare $(bin_dir)/bin/nullb-calibrate $(bin_dir)/bin/nullb-sysfs
 ifneq ($(plugin),)
 	rm -f $(DESTDIR)$(plugin_dir)/$(notdir $(plugin))
 endif

@@ -5,8 +5,8 @@
  *	254,0  1  4  0.000859679  211  Q  WS 126490 + 16 [fio]
  *	device cpu seq  time      pid  action, RWBS, sector + sectors, command
  *
- * Only Q events are I/Os as they were submitted; of the others it is checked
- * that they are events.
+ * Only Q events are I/Os as they were submitted, and only D and C what the
+ * device did; of the others it is checked that they are events.
  */
 #include "ctl/iolog.h"
 
@@ -205,11 +205,12 @@ take_event(struct iolog *log, struct source *s)
 
 	if (!head(&p, &io))
 		return complain(s, "not an event as blkparse prints it");
-	if (p[0] != 'Q' || isupper((unsigned char)p[1]))
+	if (strchr(log->service ? "DC" : "Q", p[0]) == NULL ||
+	    isupper((unsigned char)p[1]))
 		return 0;
-	p++;
+	io.ended = *p++ == 'C';
 	if (!rwbs(&p, &io))
-		return complain(s, "not what a Q event does (RWBS)");
+		return complain(s, "not what such an event does (RWBS)");
 	if (!range(&p, &io))
 		return complain(s, "not a sector + sectors");
 	if (!is_io(&io))

@@ -2,7 +2,7 @@
 /*
  * A file that blktrace wrote: records in the byte order of its host, which
  * the magic tells.  Only Q events of the file system's I/O are I/Os as they
- * were submitted.  What a record says of its length is only believed as far
+ * were submitted; what the device did are D and C.  What a record says of its length is only believed as far
  * as there are bytes.
  */
 #include "ctl/blktrace.h"
@@ -12,7 +12,9 @@
 #include <string.h>
 
 enum {
-	ACTION_QUEUE = 1
+	ACTION_QUEUE = 1,
+	ACTION_ISSUE = TRACE_ISSUE,
+	ACTION_COMPLETE = TRACE_COMPLETE,
 };
 
 struct reader {
@@ -101,13 +103,15 @@ skip_payload(struct reader *r, size_t len)
 
 /* What moves no data is a flush, or no I/O at all. */
 static bool
-is_io(const struct blktrace_record *rec)
+is_io(const struct iolog *log, const struct blktrace_record *rec)
 {
 	uint32_t code = BLKTRACE_CODE(rec->action) & ~BLKTRACE_CGROUP;
 
 	if ((rec->action & (BLKTRACE_NOTIFY | BLKTRACE_PC)) != 0)
 		return false;
-	if (code != ACTION_QUEUE)
+	if (log->service && code != ACTION_ISSUE && code != ACTION_COMPLETE)
+		return false;
+	if (!log->service && code != ACTION_QUEUE)
 		return false;
 	return rec->bytes > 0 || (rec->action & BLKTRACE_FLUSH) != 0;
 }
@@ -153,6 +157,8 @@ take_io(struct reader *r, const struct blktrace_record *rec)
 	r->io.device = rec->device;
 	r->io.op = (uint8_t)op_of(rec);
 	r->io.flags = flags_of(rec);
+	r->io.ended = (BLKTRACE_CODE(rec->action) & ~BLKTRACE_CGROUP) ==
+		      ACTION_COMPLETE;
 	ret = iolog_add(r->log, &r->io, err, sizeof(err));
 	return ret == 0 ? 0 : complain(r, err);
 }
@@ -167,7 +173,7 @@ blktrace_read(struct iolog *log, FILE *f, unsigned file, FILE *errors)
 	r.io.file = (uint16_t)file;
 	while ((ret = next_record(&r, &rec)) > 0) {
 		ret = skip_payload(&r, rec.pdu_len);
-		if (ret == 0 && is_io(&rec))
+		if (ret == 0 && is_io(r.log, &rec))
 			ret = take_io(&r, &rec);
 		if (ret != 0)
 			return ret;

@@ -162,9 +162,14 @@ int
 device_set(struct device *d, const char *name, const char *value, char *err,
     size_t errlen)
 {
+	char *text = NULL;
 	int ret;
 
-	ret = attr_set(disk_attrs, &d->conf, name, value, false, err, errlen);
+	ret = fit_attribute(name, value, &text, err, errlen);
+	if (ret == 0)
+		ret = attr_set(disk_attrs, &d->conf, name,
+		    text != NULL ? text : value, false, err, errlen);
+	free(text);
 	if (ret == 0)
 		d->given[attr_find(disk_attrs, name) - disk_attrs] = true;
 	return ret;

@@ -210,13 +210,18 @@ ctl_set(const struct ctl *ctl, void *from, struct disk *d,
     const char *attribute, const char *value, uint64_t now, char *err,
     size_t errlen)
 {
+	char *text = NULL;
 	int ret;
 
 	if (is_power(attribute))
 		return set_power(ctl, from, d, value, err, errlen);
 	if (d->queue != NULL && ctl->settle == NULL)
 		return refuse(err, errlen, -ENOTSUP, "is on");
-	ret = disk_set(d, attribute, value, now, err, errlen);
+	ret = fit_attribute(attribute, value, &text, err, errlen);
+	if (ret == 0)
+		ret = disk_set(d, attribute, text != NULL ? text : value, now,
+		    err, errlen);
+	free(text);
 	if (ret == 0 || ret == -EINPROGRESS)
 		tell_change(ctl, from, d, attribute, value, ret != 0);
 	if (ret == -EINPROGRESS)

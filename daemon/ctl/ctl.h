@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/dist.h"
 #include "dev/dev.h"
 
 struct json_t; /* jansson's */
@@ -447,6 +448,7 @@ struct iolog_io {
 	uint16_t flags;  /* REQ_* */
 	uint16_t file;   /* FILE.blktrace.N */
 	uint8_t op;      /* enum req_op */
+	bool ended;      /* of iolog_read_service(): it is a C, not a D */
 	bool first;      /* fio waited before it: it begins a batch */
 	bool alone;      /* fio's sync or trim: it comes when all before it has
 			    ended, and the next one when it has */
@@ -457,7 +459,8 @@ struct iolog {
 	const char *path; /* the caller's */
 	struct iolog_io *io;
 	size_t nr, max;
-	bool timed; /* else ns are but fio's waits, added up */
+	bool service; /* iolog_read_service() */
+	bool timed;   /* else ns are but fio's waits, added up */
 	bool binary;
 	bool split;   /* binary, and each CPU has a file: path.blktrace.N */
 	char *device; /* whose I/Os these are: "8,0", or a file's name */
@@ -472,11 +475,81 @@ struct iolog {
  * `errors` says why.
  */
 struct iolog *iolog_read(const char *path, const char *device, FILE *errors);
+/*
+ * The same of what the device did: when it got requests (D) and when they ended
+ * (C), instead of I/Os as they were submitted.  An iolog of fio tells neither,
+ * and is refused.
+ */
+struct iolog *
+iolog_read_service(const char *path, const char *device, FILE *errors);
 void iolog_free(struct iolog *log);
 
 /* Where an I/O stands: "FILE:12", or "FILE: record 3 at byte 144". */
 void iolog_where(
     const struct iolog *log, const struct iolog_io *io, char *out, size_t len);
+
+/* ------------------------------------------------------------- measure.c */
+
+/* How long requests of one kind and size took on a device. */
+struct measured {
+	enum stat_group group;
+	uint64_t bytes; /* of each */
+	uint64_t nr;
+	unsigned nr_points;
+	struct dist_point point[DIST_MAX_POINTS]; /* both ascend */
+};
+
+/* All that a file tells, by group, then by bytes. */
+struct measurement {
+	struct measured *of;
+	size_t nr;
+};
+
+/*
+ * Read what fio printed with --output-format=json, or json+, or a trace of
+ * blktrace or blkparse, of which `device` picks a device as iolog_read() has
+ * it: its content tells.  fio's is completion latency (clat), with the average
+ * size of a job's I/O; a trace gives the time from D to C.  NULL: it is bad, or
+ * there is nothing in it, and a line to `errors` says why.
+ */
+struct measurement *
+measure_read(const char *path, const char *device, FILE *errors);
+void measure_free(struct measurement *m);
+/* All of it so much later or, with a minus, sooner; not below 0. */
+void measure_shift(struct measurement *m, enum stat_group g, int64_t ns);
+
+/* ----------------------------------------------------------------- fit.c */
+
+#define FIT_NR    4u   /* percentiles that a fit is judged at: 50 to 99.9 */
+#define FIT_GOOD  0.1  /* an error that is small enough to be taken */
+
+extern const double fit_percent[FIT_NR];
+
+/* A model of what was measured. */
+struct fit {
+	struct dist dist;
+	uint64_t measured_ns[FIT_NR], model_ns[FIT_NR];
+	double error[FIT_NR]; /* relative; NAN: too few to tell */
+	double worst;
+};
+
+/*
+ * The model of that kind ("lognormal") that is nearest, or of the simplest one
+ * that is near enough (NULL), for the `nr` of one group, ascending in size:
+ * where sizes differ it has a time by the byte.  The shape is that of the size
+ * of which there were most.  0; or -EINVAL: the kind cannot, or none is known.
+ */
+int fit_model(
+    const struct measured *of, size_t nr, const char *kind, struct fit *out);
+
+/*
+ * The value of an attribute latency.* that names a file, "fio PATH" or "trace
+ * PATH", with "read", "write", "discard" or "flush" behind if it is not to be
+ * its own: what it is with a table instead.  *text is to be freed; NULL: it is
+ * of no file, and as it is.  0, or -errno with a sentence.
+ */
+int fit_attribute(const char *name, const char *value, char **text, char *err,
+    size_t errlen);
 
 /* ------------------------------------------------------------- clients.c */
 

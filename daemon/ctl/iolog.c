@@ -166,6 +166,13 @@ read_fio(struct iolog *log, FILE *f, const char *device, FILE *errors)
 {
 	struct source s;
 
+	if (log->service) {
+		fprintf(errors,
+		    "%s: an iolog does not tell how long I/O took; allowed: "
+		    "what blkparse prints, a file of blktrace, fio's JSON\n",
+		    log->path);
+		return -EINVAL;
+	}
 	source_attach(&s, log->path, f, errors);
 	return fio_read(log, &s, device);
 }
@@ -294,14 +301,15 @@ check_found(struct iolog *log, const char *device, FILE *errors)
 	return 0;
 }
 
-struct iolog *
-iolog_read(const char *path, const char *device, FILE *errors)
+static struct iolog *
+read_log(const char *path, const char *device, bool service, FILE *errors)
 {
 	struct iolog *log = calloc(1, sizeof(*log));
 	int ret = -ENOMEM;
 
 	if (log != NULL) {
 		log->path = path;
+		log->service = service;
 		ret = read_path(log, device, errors);
 	}
 	if (ret == 0)
@@ -312,6 +320,18 @@ iolog_read(const char *path, const char *device, FILE *errors)
 		return log;
 	iolog_free(log);
 	return NULL;
+}
+
+struct iolog *
+iolog_read(const char *path, const char *device, FILE *errors)
+{
+	return read_log(path, device, false, errors);
+}
+
+struct iolog *
+iolog_read_service(const char *path, const char *device, FILE *errors)
+{
+	return read_log(path, device, true, errors);
 }
 
 void

@@ -93,7 +93,7 @@ static void
 names_what_is_wrong_with_a_line(void **state)
 {
 #define EVENT "not an event as blkparse prints it"
-#define RWBS  "not what a Q event does (RWBS)"
+#define RWBS  "not what such an event does (RWBS)"
 #define RANGE "not a sector + sectors"
 	static const struct {
 		const char *line;
