@@ -89,7 +89,7 @@ what_was_drawn_is_found_again(void **state)
 		{ "exponential mean=80us", "exponential" },
 		{ "lognormal p50=80us p99=700us", "lognormal" },
 		{ "pareto p50=80us p99=3ms", "pareto" },
-		{ "table 0=10us 35=20us 36=900us 99=1ms 100=1100us", "table" },
+		{ "table 0=10us 60=20us 61=900us 99=1ms 100=1100us", "table" },
 	};
 	struct measured m;
 	struct fit fit;

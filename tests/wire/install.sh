@@ -17,11 +17,13 @@ make -s install DESTDIR="$dir" PREFIX=/usr >"$dir/log" 2>&1 ||
 "$dir/usr/bin/nullbctl" --version | grep -q '^nullbctl [0-9]' || fault nullbctl
 "$dir/usr/bin/nullb-replay" --version | grep -q '^nullb-replay [0-9]' ||
 	fault nullb-replay
+"$dir/usr/bin/nullb-calibrate" --version | grep -q '^nullb-calibrate [0-9]' ||
+	fault nullb-calibrate
 "$dir/usr/bin/nullb-compare" --version | grep -q '^nullb-compare [0-9]' ||
 	fault nullb-compare
 "$dir/usr/bin/nullb-sysfs" --help | grep -q '^usage' || fault nullb-sysfs
 for m in man8/nullbd.8 man7/nullbd-null_blk.7 man7/nullbd-control.7 man5/nullbd.conf.5 man1/nullbctl.1 \
-	man1/nullb-replay.1 man1/nullb-compare.1 man1/nbdkit-nullb-plugin.1; do
+	man1/nullb-replay.1 man1/nullb-calibrate.1 man1/nullb-compare.1 man1/nbdkit-nullb-plugin.1; do
 	f=$dir/usr/share/man/$m
 	[ -s "$f" ] || fault "$m is missing"
 	mandoc -T lint -W warning "$f" || fault "$m"

@@ -36,7 +36,8 @@ measure() {
 percentile() {
 	python3 - "$tmp/$1" "$2" "$3" <<-'end'
 		import json, sys
-		jobs = json.load(open(sys.argv[1]))["jobs"]
+		text = open(sys.argv[1]).read()  # behind what fio says of itself
+		jobs = json.loads(text[text.index("{"):])["jobs"]
 		job = [j for j in jobs if j["jobname"] == sys.argv[2]][0]
 		of = job["read"]["clat_ns"]["percentile"]
 		print(of[sys.argv[3] + ".000000"] // 1000)
@@ -47,7 +48,8 @@ percentile() {
 only() {
 	python3 - "$tmp/all.json" "$1" <<-'end'
 		import json, sys
-		all = json.load(open(sys.argv[1]))
+		text = open(sys.argv[1]).read()
+		all = json.loads(text[text.index("{"):])
 		all["jobs"] = [j for j in all["jobs"] if j["jobname"] == sys.argv[2]]
 		print(json.dumps(all))
 	end
