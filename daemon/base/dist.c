@@ -23,7 +23,7 @@
 struct dist_kind {
 	const char *name;
 	double (*z)(double u);
-	bool is_log;      /* of the logarithm of the time */
+	bool is_log;       /* of the logarithm of the time */
 	unsigned min, max; /* points */
 	bool has_mean;
 	bool is_bounded; /* 0 % and 100 % are points, too */
@@ -277,8 +277,7 @@ points_fit(const struct dist *d)
 			return false;
 		if (k->is_log && p->ns == 0)
 			return false;
-		if (i > 0 &&
-		    (p->percent <= p[-1].percent || p->ns < p[-1].ns))
+		if (i > 0 && (p->percent <= p[-1].percent || p->ns < p[-1].ns))
 			return false;
 	}
 	return true;
@@ -447,8 +446,8 @@ parse_values(struct dist *d, char *rest)
 }
 
 int
-dist_parse(
-    struct dist *d, const char *what, const char *text, char *err, size_t errlen)
+dist_parse(struct dist *d, const char *what, const char *text, char *err,
+    size_t errlen)
 {
 	char copy[DIST_MAX_TEXT + 1], *rest = copy, *word;
 	uint64_t ns;

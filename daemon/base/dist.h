@@ -26,7 +26,7 @@
 
 #include "base/rng.h"
 
-#define DIST_PERCENT    1000000u                 /* of dist_point */
+#define DIST_PERCENT    1000000u                /* of dist_point */
 #define DIST_MAX_NS     UINT64_C(3600000000000) /* an hour */
 #define DIST_MAX_POINTS 32u
 #define DIST_MAX_TEXT   1024u /* bytes */

@@ -2,8 +2,8 @@
 /*
  * A file that blktrace wrote: records in the byte order of its host, which
  * the magic tells.  Only Q events of the file system's I/O are I/Os as they
- * were submitted; what the device did are D and C.  What a record says of its length is only believed as far
- * as there are bytes.
+ * were submitted; what the device did are D and C.  What a record says of its
+ * length is only believed as far as there are bytes.
  */
 #include "ctl/blktrace.h"
 #include "ctl/iolog.h"
@@ -157,8 +157,8 @@ take_io(struct reader *r, const struct blktrace_record *rec)
 	r->io.device = rec->device;
 	r->io.op = (uint8_t)op_of(rec);
 	r->io.flags = flags_of(rec);
-	r->io.ended = (BLKTRACE_CODE(rec->action) & ~BLKTRACE_CGROUP) ==
-		      ACTION_COMPLETE;
+	r->io.ended =
+	    (BLKTRACE_CODE(rec->action) & ~BLKTRACE_CGROUP) == ACTION_COMPLETE;
 	ret = iolog_add(r->log, &r->io, err, sizeof(err));
 	return ret == 0 ? 0 : complain(r, err);
 }

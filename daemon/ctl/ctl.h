@@ -520,8 +520,8 @@ void measure_shift(struct measurement *m, enum stat_group g, int64_t ns);
 
 /* ----------------------------------------------------------------- fit.c */
 
-#define FIT_NR    4u   /* percentiles that a fit is judged at: 50 to 99.9 */
-#define FIT_GOOD  0.1  /* an error that is small enough to be taken */
+#define FIT_NR   4u  /* percentiles that a fit is judged at: 50 to 99.9 */
+#define FIT_GOOD 0.1 /* an error that is small enough to be taken */
 
 extern const double fit_percent[FIT_NR];
 
@@ -548,8 +548,8 @@ int fit_model(
  * its own: what it is with a table instead.  *text is to be freed; NULL: it is
  * of no file, and as it is.  0, or -errno with a sentence.
  */
-int fit_attribute(const char *name, const char *value, char **text, char *err,
-    size_t errlen);
+int fit_attribute(
+    const char *name, const char *value, char **text, char *err, size_t errlen);
 
 /* ------------------------------------------------------------- clients.c */
 

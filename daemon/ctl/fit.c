@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PERCENT(p)  ((uint32_t)((p) * DIST_PERCENT + 0.5))
+#define PERCENT(p)  ((uint32_t)((p)*DIST_PERCENT + 0.5))
 #define BLOCK       4096u
 #define MAX_SLOPE   1e9 /* ns a block */
 #define SIGNIFICANT 10000u
@@ -87,8 +87,7 @@ static void
 take_off(struct measured *m, uint64_t ns)
 {
 	for (unsigned i = 0; i < m->nr_points; i++)
-		m->point[i].ns =
-		    m->point[i].ns > ns ? m->point[i].ns - ns : 0;
+		m->point[i].ns = m->point[i].ns > ns ? m->point[i].ns - ns : 0;
 }
 
 /* ---- a kind */
@@ -185,9 +184,9 @@ add_bytes(struct fit *f, uint64_t ns)
 		f->model_ns[i] += ns;
 		if (isnan(f->error[i]))
 			continue;
-		f->error[i] = fabs((double)f->model_ns[i] -
-				   (double)f->measured_ns[i]) /
-			      fmax((double)f->measured_ns[i], 1);
+		f->error[i] =
+		    fabs((double)f->model_ns[i] - (double)f->measured_ns[i]) /
+		    fmax((double)f->measured_ns[i], 1);
 		f->worst = fmax(f->worst, f->error[i]);
 	}
 }
@@ -284,8 +283,8 @@ table_of(const char *path, enum stat_group group, char **text, FILE *errors)
 }
 
 int
-fit_attribute(const char *name, const char *value, char **text, char *err,
-    size_t errlen)
+fit_attribute(
+    const char *name, const char *value, char **text, char *err, size_t errlen)
 {
 	const char *of = strncmp(name, "latency.", 8) == 0 ? name + 8 : "";
 	char path[DIST_MAX_TEXT + 1], *why = NULL;

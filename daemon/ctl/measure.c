@@ -412,8 +412,8 @@ take_samples(struct measurement *m, const struct served *s, size_t nr)
 }
 
 static int
-read_trace(struct measurement *m, const char *path, const char *device,
-    FILE *errors)
+read_trace(
+    struct measurement *m, const char *path, const char *device, FILE *errors)
 {
 	struct iolog *log = iolog_read_service(path, device, errors);
 	size_t nr = 0, from = 0;
@@ -452,8 +452,8 @@ is_json(FILE *f)
 }
 
 static int
-read_path(struct measurement *m, const char *path, const char *device,
-    FILE *errors)
+read_path(
+    struct measurement *m, const char *path, const char *device, FILE *errors)
 {
 	bool is_stdin = strcmp(path, "-") == 0;
 	FILE *f = is_stdin ? stdin : fopen(path, "re");

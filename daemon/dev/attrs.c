@@ -211,12 +211,12 @@ show_zone_write_granularity(const void *conf, FILE *out)
 	.type = ATTR_OBJECT, .object = (obj), .group = (in), .live = true, \
 	.at_once = true
 #define FAULT_ATTR(n) OBJECT(n, &fault_##n##_object, &null_blk)
-#define LATENCY(n)                                                          \
-	.name = "latency." #n,                                              \
-	.offset = offsetof(struct disk_conf, latency_##n),                  \
+#define LATENCY(n)                                                           \
+	.name = "latency." #n,                                               \
+	.offset = offsetof(struct disk_conf, latency_##n),                   \
 	.type = ATTR_OBJECT, .object = &latency_##n##_object, .group = &own, \
 	.live = true, .at_once = true
-#define SHOWN(n, f)   .name = #n, .type = ATTR_SHOWN, .group = &queue, .show = f
+#define SHOWN(n, f) .name = #n, .type = ATTR_SHOWN, .group = &queue, .show = f
 
 const struct attr disk_attrs[] = {
 	{ NULL_BLK(size), .def = "256000", .unit = &unit_mib,

@@ -322,13 +322,13 @@ struct disk_conf {
 	uint64_t plug_nsec;
 	uint64_t memory_limit; /* bytes; 0: none */
 	struct faults *faults;
-	uint64_t timeout_nsec; /* of timeout; 0: for ever */
+	uint64_t timeout_nsec;             /* of timeout; 0: for ever */
 	struct timing_model *latency_read; /* as set; disk_timing() counts */
 	struct timing_model *latency_write;
 	struct timing_model *latency_discard;
 	struct timing_model *latency_flush;
 	struct timing_model *latency_spike;
-	uint64_t seed;         /* of what is drawn; 0: any, chosen when on */
+	uint64_t seed; /* of what is drawn; 0: any, chosen when on */
 	bool ro;
 	bool tls_only;
 	char *description;     /* NULL: none */
@@ -615,7 +615,7 @@ struct disk {
 	struct timing *timing_retired;   /* until no cpu looks at them */
 	struct timing_cpu *timing_cpu;   /* NULL: no model was ever there */
 	_Atomic uint64_t stalled_until;  /* ns; before now: it is not */
-	struct disk_change *change; /* under way, or NULL */
+	struct disk_change *change;      /* under way, or NULL */
 };
 
 /*
@@ -798,7 +798,8 @@ bool read_unshare(struct bio *bio, struct cpu *cpu);
 
 /* --------------------------------------------------------- timing.c, for it */
 
-/* The models in force, for a cpu between epoch_enter() and _leave(), or NULL. */
+/* The models in force, for a cpu between epoch_enter() and _leave(), or NULL.
+ */
 static inline const struct timing *
 disk_timing(const struct disk *d)
 {

@@ -495,8 +495,8 @@ set_at_once(struct disk *d, const struct attr *a, const char *name,
 		fault_arm(d);
 		stages_choose(d);
 		if (ret == 0 && timing_choose(d) != 0)
-			ret = refuse(
-			    err, errlen, -ENOMEM, "%s: no memory", name);
+			ret =
+			    refuse(err, errlen, -ENOMEM, "%s: no memory", name);
 		return ret;
 	}
 	if (ret == 0)

@@ -489,8 +489,8 @@ walk_altered(unsigned first, struct disk *d, struct request *rq,
 
 /* When it completes, if not as irqmode alone has it. */
 static void
-complete_late(struct request *rq, struct cpu *cpu, uint64_t usual_ns,
-    uint64_t delay_ns)
+complete_late(
+    struct request *rq, struct cpu *cpu, uint64_t usual_ns, uint64_t delay_ns)
 {
 	if (usual_ns > UINT64_MAX - delay_ns)
 		usual_ns = UINT64_MAX - delay_ns;

@@ -384,8 +384,8 @@ refuses_what_is_not_a_distribution(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		int ret = dist_parse(
-		    &d, "latency", bad[i].text, err, sizeof(err));
+		int ret =
+		    dist_parse(&d, "latency", bad[i].text, err, sizeof(err));
 
 		if (ret != bad[i].error || strstr(err, bad[i].says) == NULL)
 			fail_msg("\"%s\": %d: %s", bad[i].text, ret, err);
@@ -417,8 +417,8 @@ no_text_does_harm(void **state)
 		text[0] = '\0';
 		for (uint64_t n = 1 + rng_below(&r, 9); n > 0; n--)
 			strcat(strcat(text,
-				   words[rng_below(&r,
-				       sizeof(words) / sizeof(words[0]))]),
+				   words[rng_below(
+				       &r, sizeof(words) / sizeof(words[0]))]),
 			    rng_below(&r, 3) > 0 ? " " : "");
 		if (dist_parse(&d, "latency", text, err, sizeof(err)) == 0) {
 			assert_true(dist_draw(&d, &r) <= DIST_MAX_NS);

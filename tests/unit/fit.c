@@ -230,8 +230,8 @@ an_attribute_takes_a_file_as_a_table(void **state)
 	    "table 0=10us 50=20us 99=80us 100=90us", 0);
 	attribute("latency.write", "fio", path, " read",
 	    "table 0=10us 50=20us 99=80us 100=90us", 0);
-	attribute("latency.write", "fio", path, "", "no latencies of write",
-	    -EINVAL);
+	attribute(
+	    "latency.write", "fio", path, "", "no latencies of write", -EINVAL);
 	attribute("latency.read", "constant", "80us", "", NULL, 0);
 	attribute("description", "fio", path, "", NULL, 0);
 	unlink(path);

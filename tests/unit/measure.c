@@ -46,11 +46,11 @@ check_point(const struct measured *of, unsigned i, double percent, uint64_t ns)
 	assert_int_equal(of->point[i].ns, ns);
 }
 
-#define JOB(dir, ios, bytes, ns)                                         \
+#define JOB(dir, ios, bytes, ns) \
 	"{\"" dir "\":{\"total_ios\":" ios ",\"io_bytes\":" bytes "," ns "}}"
-#define NS(name, percentiles)                                     \
-	"\"" name "\":{\"min\":1000,\"max\":9000,\"percentile\":{" \
-	percentiles "}}"
+#define NS(name, percentiles)                                                  \
+	"\"" name "\":{\"min\":1000,\"max\":9000,\"percentile\":{" percentiles \
+	"}}"
 
 static void
 reads_the_percentiles_of_fio(void **state)
@@ -58,13 +58,15 @@ reads_the_percentiles_of_fio(void **state)
 	struct measurement *m;
 
 	(void)state;
-	m = take("fio: some warning\n{\"jobs\":["
-	     JOB("write", "200", "13107200",
-		 NS("clat_ns", "\"50.000000\":2000,\"99.900000\":8000")) ","
-	     JOB("read", "2000", "8192000",
-		 NS("clat_ns", "\"99.900000\":8000,\"50.000000\":2000")) ","
-	     JOB("sync", "9", "0", NS("lat_ns", "\"50.000000\":5000"))
-	     "]}\ntrailing", NULL);
+	m = take(
+	    "fio: some warning\n{\"jobs\":[" JOB("write", "200", "13107200",
+		NS("clat_ns",
+		    "\"50.000000\":2000,\"99.900000\":8000")) "," JOB("read",
+		"2000", "8192000",
+		NS("clat_ns",
+		    "\"99.900000\":8000,\"50.000000\":2000")) "," JOB("sync",
+		"9", "0", NS("lat_ns", "\"50.000000\":5000")) "]}\ntrailing",
+	    NULL);
 	assert_int_equal(m->nr, 3);
 	assert_int_equal(m->of[0].group, STAT_READ);
 	assert_int_equal(m->of[0].bytes, 4096);
@@ -92,10 +94,10 @@ reads_the_histogram_of_fio(void **state)
 	struct measurement *m;
 
 	(void)state;
-	m = take("{\"jobs\":["
-	     JOB("trim", "100", "409600",
-		 "\"clat_ns\":{\"bins\":{\"30\":40,\"20\":50,\"500\":10}}")
-	     "]}", NULL);
+	m = take(
+	    "{\"jobs\":[" JOB("trim", "100", "409600",
+		"\"clat_ns\":{\"bins\":{\"30\":40,\"20\":50,\"500\":10}}") "]}",
+	    NULL);
 	assert_int_equal(m->nr, 1);
 	assert_int_equal(m->of[0].group, STAT_DISCARD);
 	check_point(&m->of[0], 0, 0, 20);
@@ -148,8 +150,8 @@ refuses_what_tells_no_latencies(void **state)
 	take("{\"jobs\":[{\"read\":7},null]}", "no latencies");
 	take("{\"jobs\":[" JOB("read", "5", "5", "\"clat_ns\":{}") "]}",
 	    "no latencies");
-	take("{\"jobs\":["
-	     JOB("read", "-5", "1e300", NS("clat_ns", "\"50.0\":1")) "]}",
+	take("{\"jobs\":[" JOB(
+		 "read", "-5", "1e300", NS("clat_ns", "\"50.0\":1")) "]}",
 	    "no latencies");
 	take("8,0 0 1 0.000000100 7 Q R 8 + 8 [fio]\n", "no I/O");
 	take("8,0 0 1 0.000000100 7 D R 8 + 8 [fio]\n", "no latencies");
@@ -164,10 +166,10 @@ takes_odd_numbers(void **state)
 	struct measurement *m;
 
 	(void)state;
-	m = take("{\"jobs\":["
-	     JOB("read", "1000", "0",
-		 NS("clat_ns", "\"50.0\":-7,\"60\":99999999999999999,"
-		    "\"x\":3,\"70\":5,\"101\":1")) "]}", NULL);
+	m = take("{\"jobs\":[" JOB("read", "1000", "0",
+		     NS("clat_ns", "\"50.0\":-7,\"60\":99999999999999999,"
+				   "\"x\":3,\"70\":5,\"101\":1")) "]}",
+	    NULL);
 	for (unsigned i = 1; i < m->of[0].nr_points; i++) {
 		assert_true(m->of[0].point[i].ns >= m->of[0].point[i - 1].ns);
 		assert_true(m->of[0].point[i].ns <= DIST_MAX_NS);

@@ -274,8 +274,8 @@ requests_complete_when_it_was_drawn(void **state)
 	for (unsigned i = 0; i < NR; i++)
 		ns[i] = time_of(REQ_OP_READ, 4096);
 	qsort(ns, NR, sizeof(*ns), by_value);
-	assert_int_equal(dist_parse(&d, "d", "lognormal p50=2ms p99=9ms", err,
-			     sizeof(err)),
+	assert_int_equal(
+	    dist_parse(&d, "d", "lognormal p50=2ms p99=9ms", err, sizeof(err)),
 	    0);
 	for (unsigned i = 0; i < 4; i++) {
 		uint64_t want = dist_at(&d, share[i]);
@@ -323,6 +323,56 @@ stalls_come_as_often_as_they_should(void **state)
 	for (unsigned i = 0; i < 20000; i++)
 		stalled += time_of(REQ_OP_READ, 4096) > MS;
 	assert_in_range(stalled, 300, 500);
+	close_disk();
+}
+
+/* A cpu that has requests until it is told to stop. */
+struct drawer {
+	unsigned cpu;
+	atomic_bool stop;
+	_Atomic uint64_t drawn;
+	uint64_t odd_ns;
+};
+
+static void *
+draw_on(void *arg)
+{
+	struct drawer *w = arg;
+	struct request rq = { .op = REQ_OP_READ, .bytes = 4096 };
+	uint64_t ns;
+
+	while (!atomic_load(&w->stop)) {
+		epoch_enter(&machine->epoch, w->cpu);
+		if (!timing_after(disk, &rq, &machine->cpu[w->cpu], 1, &ns))
+			continue;
+		w->drawn++;
+		if (ns != 80 * US && ns != 3 * US)
+			w->odd_ns = ns;
+	}
+	return NULL;
+}
+
+static void
+models_change_while_others_draw(void **state)
+{
+	static const char *const models[] = { "constant 80us", "",
+		"table 1=3us 99=3us" };
+	struct drawer w[2] = { { .cpu = 0 }, { .cpu = 1 } };
+	pthread_t thread[2];
+
+	(void)state;
+	open_disk("latency.write=constant 1s");
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(
+		    pthread_create(&thread[i], NULL, draw_on, &w[i]), 0);
+	for (unsigned i = 0; i < 3000 || w[0].drawn < 1000 || w[1].drawn < 1000;
+	     i++)
+		set_live("latency.read", models[i % 3]);
+	for (unsigned i = 0; i < 2; i++) {
+		atomic_store(&w[i].stop, true);
+		pthread_join(thread[i], NULL);
+		assert_int_equal(w[i].odd_ns, 0);
+	}
 	close_disk();
 }
 
@@ -412,6 +462,7 @@ main(void)
 		cmocka_unit_test(requests_complete_when_it_was_drawn),
 		cmocka_unit_test(a_stall_holds_up_those_that_come_during_it),
 		cmocka_unit_test(stalls_come_as_often_as_they_should),
+		cmocka_unit_test(models_change_while_others_draw),
 		cmocka_unit_test(a_fault_s_delay_comes_on_top),
 		cmocka_unit_test(values_are_printed_as_they_are_written),
 		cmocka_unit_test(refuses_what_makes_no_sense),
