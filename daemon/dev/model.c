@@ -487,42 +487,40 @@ walk_altered(unsigned first, struct disk *d, struct request *rq,
 	return v;
 }
 
-/* When it completes, if not as irqmode alone has it. */
-static void
-complete_late(
-    struct request *rq, struct cpu *cpu, uint64_t usual_ns, uint64_t delay_ns)
+/*
+ * A model of its latency makes it late, and so does a fault, whatever irqmode
+ * is; a fault's delay comes on top.  False: irqmode alone decides.
+ */
+static __attribute__((noinline)) bool
+completes_late(
+    struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)
 {
+	uint64_t delay_ns = 0, usual_ns = 0;
+	bool has_model;
+
+	if (rq->priv != NULL && !fault_end(d, rq, cpu, &delay_ns))
+		return true; /* it hangs */
+	has_model = timing_after(d, rq, cpu, now, &usual_ns);
+	if (!has_model && delay_ns == 0)
+		return false;
+	if (!has_model && d->conf.irqmode == NULL_IRQ_TIMER)
+		usual_ns = d->conf.completion_nsec;
 	if (usual_ns > UINT64_MAX - delay_ns)
 		usual_ns = UINT64_MAX - delay_ns;
 	rq_complete_after(rq, cpu, usual_ns + delay_ns);
+	return true;
 }
 
-/*
- * A model of its latency makes it late, and so does a fault, whatever irqmode
- * is; a fault's delay comes on top.
- */
 static void
 complete(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)
 {
-	uint64_t delay_ns = 0, usual_ns = 0;
-
-	if (rq->priv != NULL && !fault_end(d, rq, cpu, &delay_ns))
+	if ((rq->priv != NULL || disk_timing(d) != NULL) &&
+	    completes_late(d, rq, cpu, now))
 		return;
-	if (disk_timing(d) != NULL &&
-	    timing_after(d, rq, cpu, now, &usual_ns)) {
-		complete_late(rq, cpu, usual_ns, delay_ns);
-		return;
-	}
-	if (d->conf.irqmode == NULL_IRQ_TIMER)
-		usual_ns = d->conf.completion_nsec;
-	if (delay_ns > 0) {
-		complete_late(rq, cpu, usual_ns, delay_ns);
-		return;
-	}
 	switch (d->conf.irqmode) {
 	case NULL_IRQ_NONE: rq_complete(rq, cpu, now); return;
 	case NULL_IRQ_SOFTIRQ: rq_complete_softirq(rq, cpu); return;
-	default: rq_complete_after(rq, cpu, usual_ns); return;
+	default: rq_complete_after(rq, cpu, d->conf.completion_nsec); return;
 	}
 }
 
