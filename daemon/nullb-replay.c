@@ -218,8 +218,7 @@ set(struct args *a, const char *name, const char *value)
 {
 	char err[CTL_MAX_ERROR];
 
-	if (attr_set(disk_attrs, &a->disk, name, value, false, err,
-		sizeof(err)) != 0)
+	if (disk_conf_set(&a->disk, name, value, err, sizeof(err)) != 0)
 		refuse_usage(err);
 }
 

@@ -159,17 +159,26 @@ config_drop(struct config *c, struct device *d)
 }
 
 int
-device_set(struct device *d, const char *name, const char *value, char *err,
-    size_t errlen)
+disk_conf_set(struct disk_conf *c, const char *name, const char *value,
+    char *err, size_t errlen)
 {
 	char *text = NULL;
 	int ret;
 
 	ret = fit_attribute(name, value, &text, err, errlen);
 	if (ret == 0)
-		ret = attr_set(disk_attrs, &d->conf, name,
-		    text != NULL ? text : value, false, err, errlen);
+		ret = attr_set(disk_attrs, c, name, text != NULL ? text : value,
+		    false, err, errlen);
 	free(text);
+	return ret;
+}
+
+int
+device_set(struct device *d, const char *name, const char *value, char *err,
+    size_t errlen)
+{
+	int ret = disk_conf_set(&d->conf, name, value, err, errlen);
+
 	if (ret == 0)
 		d->given[attr_find(disk_attrs, name) - disk_attrs] = true;
 	return ret;

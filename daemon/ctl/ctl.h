@@ -189,7 +189,16 @@ struct device *config_find_export(const struct config *c, const char *name);
 /* Was a place to listen at asked for? */
 bool config_names_place(const struct config *c);
 
-/* attr_set(), remembering that it was said.  0 or -errno with a sentence. */
+/*
+ * attr_set() of a disk that is off, where what names a file (fit_attribute())
+ * becomes what is in it.  0 or -errno with a sentence.
+ */
+int disk_conf_set(struct disk_conf *c, const char *name, const char *value,
+    char *err, size_t errlen);
+/*
+ * attr_set(), and disk_conf_set(), remembering that it was said.  0 or -errno
+ * with a sentence.
+ */
 int config_set(struct config *c, const char *name, const char *value, char *err,
     size_t errlen);
 int device_set(struct device *d, const char *name, const char *value, char *err,

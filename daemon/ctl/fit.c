@@ -6,6 +6,7 @@
  */
 #include "ctl/ctl.h"
 
+#include <sys/stat.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -253,6 +254,19 @@ cut_operation(char *path, enum stat_group *group)
 		*last = '\0';
 }
 
+/* It is read at once, by who serves others meanwhile: it must not wait. */
+static int
+check_path(const char *path, FILE *errors)
+{
+	struct stat st;
+
+	if (strcmp(path, "-") != 0 &&
+	    (stat(path, &st) != 0 || S_ISREG(st.st_mode)))
+		return 0;
+	fprintf(errors, "\"%s\": allowed: a regular file\n", path);
+	return -EINVAL;
+}
+
 static int
 table_of(const char *path, enum stat_group group, char **text, FILE *errors)
 {
@@ -306,7 +320,9 @@ fit_attribute(
 	errors = open_memstream(&why, &len);
 	if (errors == NULL)
 		return -ENOMEM;
-	ret = table_of(path, group, text, errors);
+	ret = check_path(path, errors);
+	if (ret == 0)
+		ret = table_of(path, group, text, errors);
 	fclose(errors);
 	if (ret != 0) {
 		free(*text);

@@ -109,8 +109,7 @@ set(struct reader *r, const char *name, char *value)
 		/* in a section that is bad: find what else is wrong */
 		if (attr_init(disk_attrs, &scratch) != 0)
 			return;
-		ret = attr_set(
-		    disk_attrs, &scratch, name, value, false, err, sizeof(err));
+		ret = disk_conf_set(&scratch, name, value, err, sizeof(err));
 		attr_fini(disk_attrs, &scratch);
 	}
 	if (ret != 0)

@@ -234,6 +234,9 @@ an_attribute_takes_a_file_as_a_table(void **state)
 	    "latency.write", "fio", path, "", "no latencies of write", -EINVAL);
 	attribute("latency.read", "constant", "80us", "", NULL, 0);
 	attribute("description", "fio", path, "", NULL, 0);
+	attribute("latency.read", "fio", "-", "", "a regular file", -EINVAL);
+	attribute("latency.read", "trace", "/dev/zero", "", "a regular file",
+	    -EINVAL);
 	unlink(path);
 	attribute("latency.read", "fio", path, "", "No such file", -EINVAL);
 }
