@@ -9,10 +9,8 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 #define MAX_FILE   (64u << 20) /* of fio's, bytes */
 #define MAX_GROUPS 256u        /* of one operation and size */
@@ -147,7 +145,7 @@ by_percent(const void *a, const void *b)
 static void
 take_percentiles(struct measured *of, json_t *percentiles)
 {
-	struct dist_point point[DIST_MAX_POINTS];
+	struct dist_point point[DIST_MAX_POINTS] = {};
 	const char *key;
 	json_t *value;
 	size_t nr = 0;
@@ -287,15 +285,6 @@ read_fio(struct measurement *m, const char *path, FILE *f, FILE *errors)
 
 /* ---- a trace */
 
-/* What the device has not ended yet, by what its C will say. */
-struct issued {
-	struct {
-		uint64_t pos, op;
-	} key;
-	uint64_t ns, bytes;
-	UT_hash_handle hh;
-};
-
 struct served {
 	uint64_t ns, bytes;
 	enum stat_group group;
@@ -315,67 +304,43 @@ group_of(const struct iolog_io *io)
 	return STAT_WRITE;
 }
 
-/* A D: it is put there, or again, if it was put back. */
+/* What is of one place and operation follows one another, in time. */
 static int
-issue(struct issued **all, const struct iolog_io *io)
+by_place(const void *a, const void *b)
 {
-	struct issued *is, key = {};
+	const struct iolog_io *x = a, *y = b;
 
-	key.key.pos = io->pos;
-	key.key.op = io->op;
-	HASH_FIND(hh, *all, &key.key, sizeof(key.key), is);
-	if (is == NULL) {
-		is = calloc(1, sizeof(*is));
-		if (is == NULL)
-			return -ENOMEM;
-		is->key = key.key;
-		HASH_ADD(hh, *all, key, sizeof(is->key), is);
-	}
-	is->ns = io->ns;
-	is->bytes = io->bytes;
-	return 0;
+	if (x->op != y->op)
+		return x->op < y->op ? -1 : 1;
+	if (x->pos != y->pos)
+		return x->pos < y->pos ? -1 : 1;
+	if (x->ns != y->ns)
+		return x->ns < y->ns ? -1 : 1;
+	return x->ended - y->ended;
 }
 
-/* A C.  True: it was there, and *out is what it took. */
-static bool
-end(struct issued **all, const struct iolog_io *io, struct served *out)
-{
-	struct issued *is, key = {};
-
-	key.key.pos = io->pos;
-	key.key.op = io->op;
-	HASH_FIND(hh, *all, &key.key, sizeof(key.key), is);
-	if (is == NULL)
-		return false;
-	*out = (struct served){ io->ns - is->ns, is->bytes, group_of(io) };
-	HASH_DEL(*all, is);
-	free(is);
-	return true;
-}
-
-/* Samples of a trace, to be freed; *nr of them.  NULL: no memory. */
+/*
+ * Of a trace, to be freed; *nr of them.  NULL: no memory.  A C belongs to the
+ * D before it: of two Ds the first was put back.
+ */
 static struct served *
-samples_of(const struct iolog *log, size_t *nr)
+served_of(const struct iolog *log, size_t *nr)
 {
 	struct served *out = calloc(log->nr, sizeof(*out));
-	struct issued *all = NULL, *is, *next;
-	int ret = 0;
+	const struct iolog_io *d, *c;
 
 	*nr = 0;
-	for (size_t i = 0; out != NULL && ret == 0 && i < log->nr; i++)
-		if (!log->io[i].ended)
-			ret = issue(&all, &log->io[i]);
-		else if (end(&all, &log->io[i], &out[*nr]))
-			(*nr)++;
-	HASH_ITER(hh, all, is, next)
-	{
-		HASH_DEL(all, is);
-		free(is);
+	if (out == NULL)
+		return NULL;
+	qsort(log->io, log->nr, sizeof(*log->io), by_place);
+	for (size_t i = 1; i < log->nr; i++) {
+		d = &log->io[i - 1];
+		c = &log->io[i];
+		if (!d->ended && c->ended && d->op == c->op && d->pos == c->pos)
+			out[(*nr)++] = (struct served){ c->ns - d->ns, d->bytes,
+				group_of(d) };
 	}
-	if (ret == 0)
-		return out;
-	free(out);
-	return NULL;
+	return out;
 }
 
 static int
@@ -422,7 +387,7 @@ read_trace(
 
 	if (log == NULL)
 		return -EINVAL;
-	s = samples_of(log, &nr);
+	s = served_of(log, &nr);
 	iolog_free(log);
 	if (s == NULL)
 		return -ENOMEM;

@@ -78,7 +78,7 @@ for c in conf/*.conf; do
 			done
 			job report-c.fio
 		done ;;
-	*/ssd.conf) job latency.fio ;;
+	*/ssd.conf | */latency.conf) job latency.fio ;;
 	*/mq-deadline.conf)
 		job merges.fio
 		[ "$("$nullbctl" --control "$dir/c" stat nullb0 | awk '{ print $6 }')" -gt 0 ] ||

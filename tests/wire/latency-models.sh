@@ -125,7 +125,7 @@ both() {
 	[ -z "$pid" ] || stop_nullbd
 	start_nullbd --workers 1 "constant:size=1G,latency.read=constant 10ms" \
 		"lognormal:size=1G,seed=38,latency.read=lognormal p50=10ms p99=40ms" \
-		"uniform:size=1G,seed=38,latency.read=uniform 10ms 20ms" \
+		"uniform:size=1G,seed=38,latency.read=uniform 10ms 20ms,trace=$tmp/t" \
 		"table:size=1G,seed=38,latency.read=table 0=2ms 50=8ms 90=10ms 99=30ms 100=31ms" \
 		"again:size=1G,seed=38"
 	fit && calibrated
@@ -142,4 +142,9 @@ err=$("$NULLBCTL" --control "$control" set again latency.read "fio $tmp/none" \
 	2>&1) && fail "takes a file that is not there"
 [[ $err == *"$tmp/none: No such file"* ]] || fail "complains $err"
 stop_nullbd
+
+# the same from D to C of a trace
+us=$("$CALIBRATE" "$tmp/t" | awk '$2 == "measured" { print int($3) }')
+near "uniform in a trace, p50" "${us:-0}" "${p50[uniform]}" \
+	"$(late all.json 50)" 5 || fail "from D to C"
 exit 0
