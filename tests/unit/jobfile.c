@@ -65,8 +65,7 @@ takes_the_last_line_without_its_newline(void **state)
 {
 	(void)state;
 	expect("[a]\nioengine=nbd\nuri=nbd://host/fast",
-	    "[a]\nioengine=nbd\nuri=nbd+unix:///fast?s\n",
-	    "");
+	    "[a]\nioengine=nbd\nuri=nbd+unix:///fast?s\n", "");
 }
 
 static void
