@@ -29,11 +29,14 @@
 
 #define ALL_SECTORS "0-18446744073709551615"
 
-static void bad_usage(void) __attribute__((noreturn));
+struct args;
+
+static void bad_command(const struct args *) __attribute__((noreturn));
 
 /* ---- commands */
 
 struct args {
+	const struct command *command;
 	char **argv;
 	int argc;
 	/* by its letter: what an option was given; NULL: it was not */
@@ -120,7 +123,7 @@ run_set(const struct args *args)
 
 	value = args->argc > 2 ? args->argv[2] : strchr(attribute, '=');
 	if (value == NULL)
-		bad_usage();
+		bad_command(args);
 	if (args->argc == 2)
 		*value++ = '\0';
 	json_decref(ask_to_set("set", args->argv[0], attribute, value));
@@ -215,19 +218,19 @@ run_badblocks(const struct args *args)
 
 	if (add || strcmp(what, "remove") == 0) {
 		if (args->argc < 3)
-			bad_usage();
+			bad_command(args);
 		for (int i = 2; i < args->argc; i++)
 			change_badblocks(name, add ? '+' : '-', args->argv[i]);
 		return;
 	}
 	if (args->argc > 2)
-		bad_usage();
+		bad_command(args);
 	if (strcmp(what, "clear") == 0) {
 		change_badblocks(name, '-', ALL_SECTORS);
 		return;
 	}
 	if (strcmp(what, "list") != 0)
-		bad_usage();
+		bad_command(args);
 	answer = ask("get", name, "badblocks");
 	value = ask_string(answer, "value");
 	if (!asking.json && *value != '\0')
@@ -386,7 +389,7 @@ run_fault(const struct args *args)
 		fault_commands[i].run(args);
 		return;
 	}
-	bad_usage();
+	bad_command(args);
 }
 
 /* ---- zone */
@@ -437,10 +440,10 @@ run_zone(const struct args *args)
 	    "name", args->argv[1], "action", action);
 
 	if (given(args, 'c') && given(args, 'l'))
-		bad_usage();
+		bad_command(args);
 	if (given(args, 'a') &&
 	    (given(args, 'o') || given(args, 'c') || given(args, 'l')))
-		bad_usage();
+		bad_command(args);
 	add_number(request, args, 'o', "sector");
 	add_number(request, args, 'c', "count");
 	add_number(request, args, 'l', "sectors");
@@ -600,8 +603,12 @@ run_latency(const struct args *args)
 	struct repeat r =
 	    repeat_parse("latency", args->argc - 1, args->argv + 1);
 
-	if (r.name != NULL)
-		bad_usage();
+	if (r.name != NULL) {
+		fputs("nullbctl: latency: an interval is seconds, "
+		      "more than 0\n",
+		    stderr);
+		exit(EXIT_USAGE);
+	}
 	r.name = args->argv[0];
 	report_latency(&r);
 }
@@ -1068,7 +1075,7 @@ usage(FILE *out)
 	    CTL_SOCKET);
 }
 
-static void
+_Noreturn static void
 bad_usage(void)
 {
 	usage(stderr);
@@ -1076,10 +1083,12 @@ bad_usage(void)
 }
 
 static void
-bad_command(const struct command *c)
+bad_command(const struct args *args)
 {
-	fprintf(stderr, "usage: nullbctl %s %s\n(nullbctl --help says more)\n",
-	    c->name, c->args);
+	const struct command *c = args->command;
+
+	fprintf(stderr, "usage: nullbctl %s%s%s\n(nullbctl --help says more)\n",
+	    c->name, *c->args != '\0' ? " " : "", c->args);
 	exit(EXIT_USAGE);
 }
 
@@ -1089,9 +1098,10 @@ run(const char *name, struct args *args)
 	for (const struct command *c = commands; c->name != NULL; c++) {
 		if (strcmp(c->name, name) != 0)
 			continue;
+		args->command = c;
 		if (args->argc < c->min_args || args->argc > c->max_args ||
 		    !takes_letters(c->options, args))
-			bad_command(c);
+			bad_command(args);
 		c->run(args);
 		return;
 	}

@@ -212,7 +212,13 @@ expect 2 "" "nullbctl: iostat: an interval*"
 ctl top nope 0.1 1
 expect 1 "" "nullbctl: nope: no such device"
 ctl latency nullb0 x
-expect 2 "" "usage:*"
+expect 2 "" "nullbctl: latency: an interval*"
+# what one command takes, and not all that there are
+for line in "set nullb0 irqmode" "fault nullb0 add" "fault nullb0 frobnicate" \
+	"badblocks nullb0 add" "zone report nullb0 -c 1 -l 1" "list nullb0"; do
+	ctl $line
+	expect 2 "" "usage: nullbctl ${line%% *}*"$'\n'"(nullbctl --help says more)"
+done
 ctl stat -x nullb0
 expect 2 "" "usage:*"
 ctl iostat -s
