@@ -11,8 +11,11 @@ need fio
 MSYNC=${NULLBD%/*}/kernel/msync-mt
 [ -x "$MSYNC" ] || skip "$MSYNC is not there"
 IOS=1024
-RUNS=3
+RUNS=${NULLB_RUNS:-3}
 TRIES=3
+REPORTS=${NULLB_REPORTS:-abc}
+
+wanted() { [[ $REPORTS == *$1* ]]; }
 
 say() {
 	printf 'experiment'
@@ -55,13 +58,15 @@ report_a() {
 }
 
 # A batch may be late, for once.
-case_is "report A: multipage bvecs change neither merges nor requests"
-for ((try = 0; try < TRIES; try++)); do
-	report_a 0
-	report_a 1
-	[ "${counts[1]}" != "${counts[0]}" ] || break
-done
-is "${counts[1]}" "${counts[0]}" "ios, merges, sectors of reads and writes"
+wanted a && {
+	case_is "report A: multipage bvecs change neither merges nor requests"
+	for ((try = 0; try < TRIES; try++)); do
+		report_a 0
+		report_a 1
+		[ "${counts[1]}" != "${counts[0]}" ] || break
+	done
+	is "${counts[1]}" "${counts[0]}" "ios, merges, sectors of reads and writes"
+}
 
 # ---------------------------------------------------------------- report B
 
@@ -82,7 +87,35 @@ msync_run() {
 	say "report B" "$1, $2" "$rate KiB/s" "$sectors sectors"
 }
 
+# mmap_run US: the same load on the device itself, by fio
+mmap_run() {
+	local rate sectors
+
+	start_nullbd "nullb0:size=64M,memory_backed=1,cache_size=16M,irqmode=2,completion_nsec=$1us"
+	attach nullb0 -C 2
+	must fio --name=msync --filename=/dev/nbd0 --ioengine=mmap --rw=randwrite \
+		--bs=4k --size=16M --fsync=64 --numjobs=4 --thread --group_reporting \
+		--time_based --runtime=5 --minimal --output="$tmp/fio"
+	rate=$(cut -d ';' -f 48 "$tmp/fio")
+	sectors=$(counted nullb0 | awk '{ print $6 }')
+	[ "${rate:-0}" -gt 0 ] || fail "fio's msync, $1 us: $(<"$tmp/fio")"
+	[ "$sectors" -gt 0 ] || fail "fio's msync, $1 us: nothing was written"
+	say "report B" "fio mmap on /dev/nbd0, $1 us" "$rate KiB/s" "$sectors sectors"
+	detach
+	stop_nullbd
+}
+
+wanted b && {
+	case_is "report B: fio's msync on the device itself"
+	for _ in $(seq $RUNS); do # interleaved
+		for us in 2000 1000; do
+			mmap_run $us
+		done
+	done
+}
+
 for fs in ext4 xfs; do
+	wanted b || break
 	modprobe $fs 2>/dev/null
 	case_is "report B: msync-mt on $fs, relatime, lazytime and noatime"
 	start_nullbd nullb0:size=320M,memory_backed=1,discard=1
@@ -101,8 +134,9 @@ done
 
 # Four devices, a thread each, depth 32; a request started as it comes, or a
 # plug a batch.
-case_is "report C: batching merges adjacent I/O, and only that"
+wanted c && case_is "report C: batching merges adjacent I/O, and only that"
 for plug in each plug; do
+	wanted c || break
 	start_nullbd $(for i in 0 1 2 3; do
 		echo "nullb$i:size=64M,plug=$plug,plug_nsec=200ms,kernel=5.4"
 	done)
