@@ -58,6 +58,7 @@
 #define SETTLE_SEC       0.001 /* so often a queue that empties is looked at */
 #define MAX_CTL_OUT      (4u << 20) /* bytes of a trace that wait for a client */
 #define MAX_CTL_EVENTS   (256u << 10) /* bytes of events that do */
+#define SAME_SIGNAL_NS   10000000u    /* after the first: no second one */
 #define TRACE_END_MS     500u         /* at the end clients may still read */
 #define NSEC_PER_USEC    1000u
 #define MAX_ERROR        512u
@@ -710,6 +711,7 @@ struct daemon {
 	_Atomic uint64_t log_second; /* of the lines that clients cause */
 	_Atomic unsigned log_lines;  /* in it */
 	atomic_bool shutting_down;
+	uint64_t signalled_ns; /* when that had begun, if by a signal */
 	int exit_status;
 	ev_signal sigterm, sigint, sighup;
 	ev_async conn_closed;

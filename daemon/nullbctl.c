@@ -179,9 +179,20 @@ run_remove(const struct args *args)
 	json_decref(ask("remove", args->argv[0], NULL));
 }
 
+/* Spelled out: for the kernel "of" is off, and clients would be gone. */
 static void
 run_power(const struct args *args)
 {
+	static const char *const words[] = { "on", "off", "1", "0", NULL };
+	const char *const *word = words;
+
+	while (*word != NULL && strcmp(*word, args->argv[1]) != 0)
+		word++;
+	if (*word == NULL) {
+		fprintf(stderr, "nullbctl: power: \"%s\": allowed: on, off\n",
+		    args->argv[1]);
+		exit(EXIT_USAGE);
+	}
 	json_decref(ask_to_set("power", args->argv[0], NULL, args->argv[1]));
 }
 

@@ -95,6 +95,16 @@ shutdown_begin(struct daemon *d)
 	ev_async_send(d->main.ev, &d->conn_closed);
 }
 
+/*
+ * timeout(1) signals its child, and then the child's group: that is one signal,
+ * not somebody's second thought.
+ */
+static bool
+is_same_signal(const struct daemon *d)
+{
+	return clock_ns() - d->signalled_ns < SAME_SIGNAL_NS;
+}
+
 static void
 on_signal(struct ev_loop *ev, ev_signal *w, int revents)
 {
@@ -102,6 +112,8 @@ on_signal(struct ev_loop *ev, ev_signal *w, int revents)
 
 	(void)ev;
 	(void)revents;
+	if (d->shutting_down && is_same_signal(d))
+		return;
 	if (d->shutting_down) {
 		log_warn("a second signal: ends at once");
 		end_now(d, EXIT_FAULT);
@@ -109,6 +121,7 @@ on_signal(struct ev_loop *ev, ev_signal *w, int revents)
 	log_info("%s: shutting down", strsignal(w->signum));
 	run_kill(d, SIGTERM);
 	shutdown_begin(d);
+	d->signalled_ns = clock_ns();
 }
 
 static void

@@ -218,6 +218,11 @@ load_psk(struct tls *t, const struct daemon_conf *conf, FILE *errors)
 	gnutls_psk_set_server_known_dh_params(
 	    t->shared, GNUTLS_SEC_PARAM_MEDIUM);
 	gnutls_psk_set_server_credentials_function2(t->shared, give_psk);
+	if (access(conf->tls_psk, R_OK) != 0) {
+		fprintf(errors, "tls_psk: %s: %s\n", conf->tls_psk,
+		    strerror(errno));
+		return -EINVAL;
+	}
 	t->psk = psk_read(conf->tls_psk, errors);
 	return t->psk != NULL ? 0 : -EINVAL;
 }

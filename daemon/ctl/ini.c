@@ -125,8 +125,9 @@ handle(void *user, const char *section, const char *name, const char *value)
 
 	r->expects_setting = false;
 	if (*section == '\0')
-		source_complain(
-		    &r->source, "a setting before the first section");
+		source_complain(&r->source,
+		    "a setting before the first section, "
+		    "such as [nullbd] or [nullb0]");
 	else if (*name == '\0')
 		source_complain(&r->source, "a setting without a name");
 	else if (copy == NULL)

@@ -132,7 +132,8 @@ reports_every_error_with_its_line(void **state)
 
 	(void)state;
 	assert_string_equal(said,
-	    "1: a setting before the first section\n"
+	    "1: a setting before the first section, such as "
+	    "[nullbd] or [nullb0]\n"
 	    "3: size: \"big\": allowed: a number of MiB from 0 to "
 	    "9223372036854775296B, or with a suffix: B K M G T P E\n"
 	    "4: colour: no such attribute\n"

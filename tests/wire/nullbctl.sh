@@ -122,7 +122,9 @@ expect 0 "$(uri new)" ""
 ctl set new power=0
 expect 0 "" ""
 ctl power new maybe
-expect 1 "" 'nullbctl: new: power: "maybe": allowed: 0, 1, on, off'
+expect 2 "" 'nullbctl: power: "maybe": allowed: on, off'
+ctl power new of
+expect 2 "" 'nullbctl: power: "of": allowed: on, off'
 ctl power new
 expect 2 "" "usage:*"
 ctl --json remove new

@@ -1128,6 +1128,7 @@ says_what_is_wrong_with_its_files(void **state)
 		{ "server-key.pem", "x", "/server-key.pem: " },
 		{ "server-key.pem", "another-key.pem",
 		    "/server-key.pem: not the key of server-cert.pem" },
+		{ "keys.psk", NULL, "tls_psk: " },
 		{ "keys.psk", NULL, "/keys.psk: No such file" },
 		{ "keys.psk", "alice", "/keys.psk:1: no key" },
 	};
