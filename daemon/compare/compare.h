@@ -317,7 +317,10 @@ struct svg {
 	struct svg_axis x, y;
 };
 
-/* A text in HTML or SVG. */
+/*
+ * A text in HTML or SVG; NULL is none.  A byte that is no UTF-8, or a character
+ * that no page may have, is shown as a question mark.
+ */
 void svg_text(FILE *out, const char *text);
 /* From the least to the largest value, with some room when they are equal. */
 void svg_axis_fit(struct svg_axis *a, double from, double to);
@@ -327,7 +330,7 @@ void svg_end(const struct svg *s);
 /* anchor: start, middle, end */
 void svg_label(const struct svg *s, double x, double y, const char *anchor,
     const char *text);
-/* Lines and numbers; a label says what they are. */
+/* Lines and numbers; a label says what they are (NULL: along x, none). */
 void svg_axis_y(const struct svg *s, const char *label);
 void svg_axis_x(const struct svg *s, const char *label);
 void svg_tick_x(const struct svg *s, double v, const char *text);

@@ -16,12 +16,13 @@
 #define LEFT        72.0
 #define TOP         34.0
 #define PLOT_HEIGHT 230.0
-#define BOX_HEIGHT  120.0
-#define MAX_CURVE   4096u  /* points */
+#define BOX_HEIGHT  104.0
+#define MAX_CURVE   2048u  /* steps: more than there are pixels */
 #define MAX_POINTS  20000u /* of all runs over time */
+#define MAX_PLAIN   8u     /* runs that are drawn over each other as they are */
 #define MAX_BARS    48u    /* of a histogram: the last takes what is above */
 #define LAST_NINES  4.0    /* 99.99 */
-#define MAX_TEXT    65536u /* bytes of a configuration or a job that is shown */
+#define MAX_TEXT    16384u /* bytes of a configuration or a job that is shown */
 
 static const char *const side_name[NR_SIDES] = { "base", "other" };
 static const char *const op_name[NR_RUN_OPS] = { "Reads", "Writes", "Trims" };
@@ -33,42 +34,49 @@ static const char style[] =
     "--soft:#9aa4ae;--line:#353c43;--panel:#1d2125;--base:#56b4e9;"
     "--other:#f0a030}}\n"
     "*{box-sizing:border-box}\n"
-    "body{margin:0 auto;max-width:62rem;padding:1.5rem 1rem 4rem;"
+    "body{margin:0 auto;max-width:60rem;padding:1.5rem 1rem 4rem;"
     "background:var(--bg);color:var(--fg);"
-    "font:16px/1.5 system-ui,sans-serif}\n"
+    "font:16px/1.5 system-ui,sans-serif;overflow-wrap:anywhere}\n"
     "h1{font-size:1.5rem;line-height:1.25;margin:.2em 0 .6em}\n"
-    "h2{font-size:1.15rem;margin:2.4em 0 .6em;padding-bottom:.25em;"
+    "h2{font-size:1.15rem;margin:2.2em 0 .6em;padding-bottom:.25em;"
     "border-bottom:1px solid var(--line)}\n"
-    "h3{font-size:1rem;margin:1.4em 0 .3em;font-weight:600}\n"
+    "h3{font-size:1rem;margin:1em 0 .3em;font-weight:600}\n"
     "p,li{max-width:46rem}.soft,figcaption{color:var(--soft);"
-    "font-size:.875rem}\n"
+    "font-size:.875rem}figcaption{margin:0 0 .3em}\n"
     ".verdict{background:var(--panel);border-left:4px solid var(--soft);"
-    "padding:.8em 1em;font-size:1.1rem;max-width:none}\n"
-    ".key b{font-weight:600}.base b{color:var(--base)}"
-    ".other b{color:var(--other)}\n"
+    "padding:.8em 1em;font-size:1.1rem;max-width:none}"
+    ".verdict::first-letter{text-transform:uppercase}\n"
+    ".key span{margin-right:1.5em;display:inline-block}"
+    ".base b{color:var(--base)}.other b{color:var(--other)}\n"
+    ".facts{display:flex;flex-wrap:wrap;gap:.4rem 2rem;margin:0 0 1em;"
+    "font-size:.875rem}dt{color:var(--soft)}dd{margin:0}\n"
+    ".notes{padding-left:1.2em}\n"
     ".scroll{overflow-x:auto}\n"
     "table{border-collapse:collapse;font-size:.875rem;"
     "font-variant-numeric:tabular-nums;width:100%}\n"
     "th,td{padding:.3em .7em;text-align:right;white-space:nowrap;"
     "border-bottom:1px solid var(--line)}\n"
-    "th:first-child,td:first-child{text-align:left;"
-    "font-family:ui-monospace,monospace}\n"
-    "thead th{color:var(--soft);font-weight:600;font-family:inherit}"
+    "th:first-child{text-align:left;padding-left:0}"
+    "tbody th{font-weight:400;font-family:ui-monospace,monospace}\n"
+    "thead th{color:var(--soft);font-weight:600}"
     "td.yes{font-weight:700}\n"
-    "figure{margin:.6em 0 1.4em}.two{display:grid;gap:0 1.5rem;"
+    "figure{margin:.6em 0 1.2em}.two{display:grid;gap:0 2rem;"
     "grid-template-columns:repeat(auto-fit,minmax(min(22rem,100%),1fr))}\n"
+    ".two>*{min-width:0}\n"
     "pre{background:var(--panel);padding:.8em 1em;overflow-x:auto;"
-    "font:.8125rem/1.5 ui-monospace,monospace;margin:.4em 0}\n"
+    "font:.8125rem/1.5 ui-monospace,monospace;margin:.4em 0;"
+    "overflow-wrap:normal}\n"
     "mark{background:none;color:inherit;font-weight:700;"
     "box-shadow:inset 3px 0 var(--mark);padding-left:.6em;"
     "margin-left:-.6em}.base{--mark:var(--base)}"
     ".other{--mark:var(--other)}\n"
     "summary{cursor:pointer;margin:.8em 0}\n"
     "svg{display:block;width:100%;height:auto}\n"
-    "svg text{font:12px system-ui,sans-serif;fill:var(--soft)}\n"
+    "svg text{font:11px system-ui,sans-serif;fill:var(--soft)}\n"
+    "svg path{vector-effect:non-scaling-stroke}\n"
     "svg .grid{stroke:var(--line)}svg .axis{stroke:var(--soft)}\n"
     "svg .line{fill:none;stroke-width:2;stroke-linejoin:round}\n"
-    "svg .thin{stroke-width:1;opacity:.55}\n"
+    "svg .thin{stroke-width:1.25}svg .many{stroke-width:1;opacity:.6}\n"
     "svg .line.base{stroke:var(--base)}svg .line.other{"
     "stroke:var(--other);stroke-dasharray:7 3}"
     "svg .line.other.thin{stroke-dasharray:none}\n"
@@ -76,13 +84,19 @@ static const char style[] =
     "svg .line.base,svg .line.other{fill:none}\n"
     "svg .box{fill-opacity:.25}svg .median{stroke:var(--fg);"
     "stroke-width:2}\n"
-    "svg .frame{fill:none;stroke:var(--line)}"
     "svg [class^=heat]{fill:var(--heat)}\n"
     "svg .heat1{opacity:.18}svg .heat2{opacity:.34}svg .heat3{opacity:.5}"
     "svg .heat4{opacity:.67}svg .heat5{opacity:.83}\n"
     ".base{--heat:var(--base)}.other{--heat:var(--other)}\n"
-    "@media print{body{max-width:none}details{display:block}"
-    "figure,table{break-inside:avoid}}\n";
+    /* a telephone: all of the table, and numbers that can be read */
+    "@media(max-width:40rem){.wide svg text{font-size:20px}"
+    "table{font-size:.75rem}th,td{padding:.35em .4em}"
+    "td .soft{display:block;font-size:.7rem}"
+    "tbody th{white-space:normal;overflow-wrap:break-word}}\n"
+    "@media print{body{max-width:none;padding:0;font-size:10pt}"
+    "h2,figcaption{break-after:avoid}figure,tr,pre{break-inside:avoid}"
+    "pre{white-space:pre-wrap}"
+    "details::details-content{content-visibility:visible;height:auto}}\n";
 
 /* ---- what is around it */
 
@@ -134,9 +148,19 @@ verdict(FILE *out, const struct comparison *c)
 	return 0;
 }
 
+static void
+fact(FILE *out, const char *what, const char *t)
+{
+	if (t == NULL || *t == '\0')
+		return;
+	fprintf(out, "<div><dt>%s</dt>", what);
+	text(out, "<dd>", t, "</dd></div>\n");
+}
+
 static int
 head(FILE *out, const struct comparison *c)
 {
+	char rounds[48];
 	size_t i;
 	int ret;
 
@@ -152,15 +176,17 @@ head(FILE *out, const struct comparison *c)
 	text(out, "", c->label[SIDE_BASE], "</h1>\n");
 	ret = verdict(out, c);
 	key(out, c);
-	fputs("<p class=\"soft\">", out);
-	text(out, "Job ", c->job_name, "");
-	fprintf(out, ", %u rounds%s. ", c->nr_rounds,
+	fputs("<dl class=\"facts\">\n", out);
+	fact(out, "Job", c->job_name);
+	snprintf(rounds, sizeof(rounds), "%u%s", c->nr_rounds,
 	    c->cut_short ? ", cut short" : "");
-	text(out, "", c->date, "; ");
-	text(out, "", c->machine, "; ");
-	text(out, "", c->versions, ".</p>\n");
+	fact(out, "Rounds", rounds);
+	fact(out, "Date", c->date);
+	fact(out, "Machine", c->machine);
+	fact(out, "Versions", c->versions);
+	fputs("</dl>\n", out);
 	if (c->nr_notes > 0)
-		fputs("<ul class=\"soft\">\n", out);
+		fputs("<ul class=\"soft notes\">\n", out);
 	for (i = 0; i < c->nr_notes; i++)
 		text(out, "<li>", c->notes[i], "</li>\n");
 	if (c->nr_notes > 0)
@@ -170,16 +196,34 @@ head(FILE *out, const struct comparison *c)
 
 /* ---- the table */
 
+/* fio.read.clat.p99: where there is no room it goes on after a dot */
+static void
+dotted(FILE *out, const char *name)
+{
+	char part[256];
+	size_t nr;
+
+	for (; *name != '\0'; name += nr) {
+		nr = strcspn(name, ".");
+		nr += name[nr] == '.';
+		nr = nr < sizeof(part) ? nr : sizeof(part) - 1;
+		memcpy(part, name, nr);
+		part[nr] = '\0';
+		text(out, "", part, name[nr] != '\0' ? "<wbr>" : "");
+	}
+}
+
 static void
 row(FILE *out, const struct figure *f)
 {
 	char number[TABLE_TEXT], spread[TABLE_TEXT];
 	unsigned i;
 
-	text(out, "<tr><td>", f->name, "");
+	fputs("<tr><th scope=\"row\">", out);
+	dotted(out, f->name);
 	if (f->unit != NULL && f->unit[0] != '\0')
 		text(out, " (", f->unit, ")");
-	fputs("</td>", out);
+	fputs("</th>", out);
 	for (i = 0; i < NR_SIDES; i++) {
 		table_number(sample_mean(&f->side[i]), number);
 		table_spread(&f->side[i], spread);
@@ -195,6 +239,22 @@ row(FILE *out, const struct figure *f)
 	text(out, "<td>", number, "</td></tr>\n");
 }
 
+static bool
+is_shown(const struct figure *f)
+{
+	return f->differs || f->headline;
+}
+
+/* Is there one that the short table has? */
+static bool
+shown(const struct figures *f)
+{
+	for (size_t i = 0; i < f->nr; i++)
+		if (is_shown(&f->figure[i]))
+			return true;
+	return false;
+}
+
 /* Those that differ, or all. */
 static void
 table(FILE *out, const struct comparison *c, bool all)
@@ -202,12 +262,15 @@ table(FILE *out, const struct comparison *c, bool all)
 	const struct figures *f = &c->figures;
 	size_t i;
 
-	fputs("<div class=\"scroll\"><table><thead><tr><th>figure</th>"
-	      "<th>base</th><th>other</th><th>change</th><th>p</th></tr>"
-	      "</thead><tbody>\n",
-	    out);
+	fprintf(out,
+	    "<div class=\"scroll\" tabindex=\"0\">"
+	    "<table aria-label=\"%s\"><thead><tr>"
+	    "<th scope=\"col\">figure</th><th scope=\"col\">base</th>"
+	    "<th scope=\"col\">other</th><th scope=\"col\">change</th>"
+	    "<th scope=\"col\">p</th></tr></thead><tbody>\n",
+	    all ? "All figures" : "Headline figures, and those that differ");
 	for (i = 0; i < f->nr; i++)
-		if (all || f->figure[i].differs || f->figure[i].headline)
+		if (all || is_shown(&f->figure[i]))
 			row(out, &f->figure[i]);
 	fputs("</tbody></table></div>\n", out);
 }
@@ -215,11 +278,14 @@ table(FILE *out, const struct comparison *c, bool all)
 static void
 tables(FILE *out, const struct comparison *c)
 {
+	if (c->figures.nr == 0)
+		return;
 	section(out, "What differs",
 	    "Mean of the runs and standard deviation of a run; a change that "
 	    "is more than chance is bold. The headline figures, which decide, "
 	    "are there in any case. p is corrected for how many are tested.");
-	table(out, c, false);
+	if (shown(&c->figures))
+		table(out, c, false);
 	fputs("<details><summary>All figures</summary>\n", out);
 	table(out, c, true);
 	fputs("</details>\n", out);
@@ -234,7 +300,7 @@ box_plot(FILE *out, const struct figure *f)
 		.left = 52,
 		.top = 14,
 		.width = WIDTH / 2 - 72,
-		.height = BOX_HEIGHT - 52 };
+		.height = BOX_HEIGHT - 36 };
 	double from = INFINITY, to = -INFINITY;
 	unsigned i;
 	size_t k;
@@ -249,13 +315,14 @@ box_plot(FILE *out, const struct figure *f)
 	}
 	if (from > to)
 		return;
-	svg_axis_fit(&s.x, from, to);
+	/* so that no dot is cut */
+	svg_axis_fit(&s.x, from - (to - from) * .04, to + (to - from) * .04);
 	text(out, "<figure><figcaption>", f->name, "");
 	if (f->unit != NULL && f->unit[0] != '\0')
 		text(out, ", ", f->unit, "");
 	fputs("</figcaption>\n", out);
 	svg_begin(&s, WIDTH / 2, BOX_HEIGHT, f->name);
-	svg_axis_x(&s, "");
+	svg_axis_x(&s, NULL);
 	for (i = 0; i < NR_SIDES; i++) {
 		svg_label(
 		    &s, s.left - 8, s.top + 20 + 34 * i, "end", side_name[i]);
@@ -268,13 +335,16 @@ box_plot(FILE *out, const struct figure *f)
 static void
 boxes(FILE *out, const struct comparison *c)
 {
-	size_t i;
+	size_t nr = 0, i;
 
+	for (i = 0; i < c->figures.nr; i++)
+		nr += c->figures.figure[i].headline;
+	if (nr == 0)
+		return;
 	section(out, "The runs",
 	    "Each dot is a run, from the first above to the last below; the "
-	    "box "
-	    "holds the middle half of them, and the stroke in it is the "
-	    "median.");
+	    "box holds the middle half of them, and the stroke in it is the "
+	    "median. The axes do not begin at 0.");
 	fputs("<div class=\"two\">\n", out);
 	for (i = 0; i < c->figures.nr; i++)
 		if (c->figures.figure[i].headline)
@@ -306,6 +376,17 @@ pool(const struct comparison *c, enum side side, struct buckets *all,
 	return 0;
 }
 
+/* Is there anything to pool? */
+static bool
+has_any(const struct comparison *c,
+    const struct buckets *(*of)(const struct run *, unsigned), unsigned which)
+{
+	for (size_t i = 0; i < c->nr_runs; i++)
+		if (!c->run[i].warm_up && of(&c->run[i], which)->nr > 0)
+			return true;
+	return false;
+}
+
 static const struct buckets *
 latencies(const struct run *r, unsigned op)
 {
@@ -323,17 +404,24 @@ nines(double p)
 static void
 curve(const struct svg *s, const char *class, const struct buckets *b)
 {
-	double x[2 * MAX_CURVE], y[2 * MAX_CURVE], total = 0, below = 0;
+	double x[2 * MAX_CURVE + 4], y[2 * MAX_CURVE + 4];
+	double total = 0, below = 0, from = 0, to;
 	size_t i, nr = 0;
 
 	for (i = 0; i < b->nr; i++)
 		total += (double)b->count[i];
-	for (i = 0; i < b->nr && total > 0 && nr + 2 <= 2 * MAX_CURVE; i++) {
-		x[nr] = nines(below / total);
-		y[nr++] = b->upto[i];
+	for (i = 0; i < b->nr && total > 0 && from < LAST_NINES; i++) {
 		below += (double)b->count[i];
-		x[nr] = nines(below / total);
+		to = nines(below / total);
+		/* a step that nobody can see is part of the next one */
+		if (to - from < LAST_NINES / MAX_CURVE && to < LAST_NINES &&
+		    i + 1 < b->nr)
+			continue;
+		x[nr] = from;
 		y[nr++] = b->upto[i];
+		x[nr] = to;
+		y[nr++] = b->upto[i];
+		from = to;
 	}
 	svg_line(s, class, x, y, nr);
 }
@@ -349,11 +437,12 @@ percentile_plot(FILE *out, const char *op, const struct buckets side[NR_SIDES])
 	struct svg s = { .out = out,
 		.left = LEFT,
 		.top = TOP,
-		.width = WIDTH - LEFT - 16,
+		.width = WIDTH - LEFT - 28,
 		.height = PLOT_HEIGHT,
 		.x = { .from = 0, .to = LAST_NINES },
 		.y = { .is_log = true, .is_time = true } };
 	double from = INFINITY, to = 0;
+	char title[96];
 	unsigned i;
 
 	for (i = 0; i < NR_SIDES; i++) {
@@ -363,13 +452,16 @@ percentile_plot(FILE *out, const char *op, const struct buckets side[NR_SIDES])
 		to = fmax(to, buckets_quantile(&side[i], .9999));
 	}
 	svg_axis_fit(&s.y, from * .9, to * 1.1);
-	fprintf(out, "<figure><figcaption>%s</figcaption>\n", op);
-	svg_begin(&s, WIDTH, TOP + PLOT_HEIGHT + 40, "Percentiles of latency");
+	snprintf(title, sizeof(title),
+	    "%s: percentiles of completion latency of base and other", op);
+	fprintf(
+	    out, "<figure class=\"wide\"><figcaption>%s</figcaption>\n", op);
+	svg_begin(&s, WIDTH, TOP + PLOT_HEIGHT + 44, title);
 	svg_axis_y(&s, "completion latency (clat)");
 	for (i = 0; i < sizeof(tick) / sizeof(*tick); i++)
 		svg_tick_x(&s, nines(tick[i].p), tick[i].name);
 	svg_label(
-	    &s, s.left + s.width, TOP + PLOT_HEIGHT + 32, "end", "percentile");
+	    &s, s.left + s.width, TOP + PLOT_HEIGHT + 36, "end", "percentile");
 	for (i = 0; i < NR_SIDES; i++)
 		curve(&s, side_name[i], &side[i]);
 	svg_end(&s);
@@ -383,9 +475,14 @@ percentiles(FILE *out, const struct comparison *c)
 	unsigned op, i;
 	int ret = 0;
 
+	if (!has_any(c, latencies, RUN_READ) &&
+	    !has_any(c, latencies, RUN_WRITE) &&
+	    !has_any(c, latencies, RUN_TRIM))
+		return 0;
 	section(out, "Latency",
-	    "Of all runs of a side together, by percentile: each tenth of the "
-	    "way to the right has a tenth of the I/Os of the one before.");
+	    "Of all runs of a side together, by percentile: beyond each of 90, "
+	    "99, 99.9 and 99.99 is a tenth of the I/Os that are beyond the one "
+	    "before.");
 	for (op = 0; op < NR_RUN_OPS && ret == 0; op++) {
 		memset(side, 0, sizeof(side));
 		for (i = 0; i < NR_SIDES && ret == 0; i++)
@@ -400,14 +497,11 @@ percentiles(FILE *out, const struct comparison *c)
 
 /* ---- IOPS over time */
 
-/*
- * So many points of all runs together that the page stays small: means of as
- * many neighbours as it takes.
- */
+/* Points are means of `group` neighbours, for the page has to stay small. */
 static int
-draw_runs(const struct svg *s, const struct comparison *c, size_t nr_points)
+draw_runs(const struct svg *s, const struct comparison *c, size_t group)
 {
-	size_t group = nr_points / MAX_POINTS + 1, i, k, nr;
+	size_t i, k, nr;
 	double *x, *y;
 	const struct series *all;
 	char class[32];
@@ -429,8 +523,10 @@ draw_runs(const struct svg *s, const struct comparison *c, size_t nr_points)
 			x[k / group] += all->at[k] / (double)nr;
 			y[k / group] += all->value[k] / (double)nr;
 		}
-		snprintf(
-		    class, sizeof(class), "%s thin", side_name[c->run[i].side]);
+		/* many hide each other */
+		snprintf(class, sizeof(class), "%s thin%s",
+		    side_name[c->run[i].side],
+		    c->nr_runs > MAX_PLAIN ? " many" : "");
 		svg_line(s, class, x, y, (all->nr_whole - 1) / group + 1);
 		free(x);
 		free(y);
@@ -444,31 +540,42 @@ over_time(FILE *out, const struct comparison *c)
 	struct svg s = { .out = out,
 		.left = LEFT,
 		.top = TOP,
-		.width = WIDTH - LEFT - 16,
+		.width = WIDTH - LEFT - 28,
 		.height = PLOT_HEIGHT };
 	double seconds = 0, most = 0;
 	const struct run *r;
-	size_t nr_points = 0, i, k;
+	size_t nr_points = 0, group, i, k;
+	char sentence[96];
 	int ret;
 
 	for (i = 0; i < c->nr_runs; i++) {
 		r = &c->run[i];
 		for (k = 0; k < r->iops.nr_whole && !r->warm_up; k++) {
+			nr_points++;
+			if (!isfinite(r->iops.at[k]) ||
+			    !isfinite(r->iops.value[k]))
+				continue;
 			seconds = fmax(seconds, r->iops.at[k]);
 			most = fmax(most, r->iops.value[k]);
-			nr_points++;
 		}
 	}
-	if (!(most > 0) || !isfinite(most) || !isfinite(seconds))
+	if (!(most > 0))
 		return 0;
-	section(out, "IOPS over time", "Each line is a run.");
+	group = nr_points / MAX_POINTS + 1;
+	snprintf(sentence, sizeof(sentence),
+	    group == 1 ? "Each line is a run."
+		       : "Each line is a run, each point of it the mean of %zu "
+			 "that were logged.",
+	    group);
+	section(out, "IOPS over time", sentence);
 	svg_axis_fit(&s.x, 0, seconds);
 	svg_axis_fit(&s.y, 0, most * 1.05);
-	fputs("<figure>\n", out);
-	svg_begin(&s, WIDTH, TOP + PLOT_HEIGHT + 40, "IOPS over time");
+	fputs("<figure class=\"wide\">\n", out);
+	svg_begin(&s, WIDTH, TOP + PLOT_HEIGHT + 44,
+	    "IOPS over time, each run of base and other");
 	svg_axis_y(&s, "IOPS");
 	svg_axis_x(&s, "seconds");
-	ret = draw_runs(&s, c, nr_points);
+	ret = draw_runs(&s, c, group);
 	svg_end(&s);
 	fputs("</figure>\n", out);
 	return ret;
@@ -512,7 +619,7 @@ bars_of(const struct buckets side[NR_SIDES], struct bar bar[MAX_BARS])
 			if (at[i] < side[i].nr && side[i].upto[at[i]] <= next)
 				bar[nr - 1].share[i] +=
 				    100 * (double)side[i].count[at[i]++] /
-				    total[i];
+				    fmax(total[i], 1);
 	}
 }
 
@@ -523,13 +630,16 @@ histogram(FILE *out, const char *what, const struct buckets side[NR_SIDES])
 		.left = 46,
 		.top = TOP,
 		.width = WIDTH / 2 - 56,
-		.height = PLOT_HEIGHT * .75,
-		.y = { .from = 0, .to = 100 } };
+		.height = PLOT_HEIGHT * .75 };
 	struct bar bar[MAX_BARS];
 	unsigned nr = bars_of(side, bar), i, k;
-	double width = s.width / fmax(nr, 1), x;
+	double width = s.width / fmax(nr, 1), most = 1, x;
 	char number[32];
 
+	for (i = 0; i < nr; i++)
+		for (k = 0; k < NR_SIDES; k++)
+			most = fmax(most, bar[i].share[k]);
+	svg_axis_fit(&s.y, 0, most);
 	fprintf(out, "<figure><figcaption>%s</figcaption>\n", what);
 	svg_begin(&s, WIDTH / 2, TOP + s.height + 24, what);
 	svg_axis_y(&s, "% of requests");
@@ -557,15 +667,16 @@ histograms(FILE *out, const struct comparison *c)
 	unsigned which, i;
 	int ret = 0;
 
+	if (!has_any(c, requests, 0) && !has_any(c, requests, 1))
+		return 0;
 	section(out, "Requests",
-	    "As the device got them: after bios were "
-	    "split and merged.");
+	    "As the device got them: after bios were split and merged.");
 	fputs("<div class=\"two\">\n", out);
 	for (which = 0; which < 2 && ret == 0; which++) {
 		memset(side, 0, sizeof(side));
 		for (i = 0; i < NR_SIDES && ret == 0; i++)
 			ret = pool(c, (enum side)i, &side[i], requests, which);
-		if (ret == 0)
+		if (ret == 0 && (side[0].nr > 0 || side[1].nr > 0))
 			histogram(out, what[which], side);
 		for (i = 0; i < NR_SIDES; i++)
 			buckets_fini(&side[i]);
@@ -584,12 +695,14 @@ heat_map(FILE *out, const char *side, const struct heat *h)
 		.top = TOP,
 		.width = WIDTH / 2 - 74,
 		.height = PLOT_HEIGHT };
+	char title[64];
 
 	svg_axis_fit(&s.x, 0, h->seconds);
 	svg_axis_fit(&s.y, 0, (double)h->bytes);
 	fprintf(out, "<figure class=\"%s\"><figcaption>%s</figcaption>\n", side,
 	    side);
-	svg_begin(&s, WIDTH / 2, TOP + PLOT_HEIGHT + 40, "Where the I/O went");
+	snprintf(title, sizeof(title), "Where the I/O of %s went", side);
+	svg_begin(&s, WIDTH / 2, TOP + PLOT_HEIGHT + 44, title);
 	svg_axis_y(&s, "byte of the device");
 	svg_axis_x(&s, "seconds");
 	svg_heat(&s, h);
@@ -634,22 +747,22 @@ has_line(const char *all, const char *line, size_t len)
 static int
 listing(FILE *out, const char *t, const char *than)
 {
-	size_t shown = 0, len;
+	size_t left = MAX_TEXT, len, nr;
 	bool marked;
 	char *line;
 
-	fputs("<pre>", out);
-	for (; t != NULL && *t != '\0' && shown < MAX_TEXT;
-	     t += len + (t[len] == '\n')) {
+	fputs("<pre tabindex=\"0\">", out);
+	for (; t != NULL && *t != '\0' && left > 0; t += nr + (t[nr] == '\n')) {
 		len = strcspn(t, "\n");
-		line = strndup(t, len);
+		nr = len < left ? len : left;
+		left -= nr < left ? nr + 1 : nr;
+		line = strndup(t, nr);
 		if (line == NULL)
 			return -ENOMEM;
 		marked = than != NULL && len > 0 && !has_line(than, t, len);
 		text(out, marked ? "<mark>" : "", line,
 		    marked ? "</mark>\n" : "\n");
 		free(line);
-		shown += len + 1;
 	}
 	fprintf(
 	    out, "%s</pre>\n", t != NULL && *t != '\0' ? "(and more)\n" : "");

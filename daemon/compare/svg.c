@@ -23,10 +23,38 @@
 
 /* ---- text */
 
+/*
+ * How many bytes the character at s has; 0: it is not UTF-8, or none that may
+ * be in a page (RFC 3629; controls, surrogates, U+FFFE and U+FFFF may not).
+ */
+static unsigned
+character_bytes(const unsigned char *s)
+{
+	unsigned nr = s[0] < 0x80   ? 1
+		      : s[0] < 0xc2 ? 0
+		      : s[0] < 0xe0 ? 2
+		      : s[0] < 0xf0 ? 3
+		      : s[0] < 0xf5 ? 4
+				    : 0;
+
+	for (unsigned i = 1; i < nr; i++)
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+	if ((s[0] == 0xc2 && s[1] < 0xa0) || (s[0] == 0xe0 && s[1] < 0xa0) ||
+	    (s[0] == 0xed && s[1] > 0x9f) ||
+	    (s[0] == 0xef && s[1] == 0xbf && s[2] > 0xbd) ||
+	    (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
+		return 0;
+	return nr;
+}
+
 void
 svg_text(FILE *out, const char *text)
 {
-	for (; text != NULL && *text != '\0'; text++) {
+	unsigned nr;
+
+	for (; text != NULL && *text != '\0'; text += nr) {
+		nr = 1;
 		switch (*text) {
 		case '<': fputs("&lt;", out); break;
 		case '>': fputs("&gt;", out); break;
@@ -36,11 +64,14 @@ svg_text(FILE *out, const char *text)
 		case '\n':
 		case '\t': fputc(*text, out); break;
 		default:
+			nr = character_bytes((const unsigned char *)text);
 			/* no other control character may be in a page */
-			fputc((unsigned char)*text < 0x20 || *text == 0x7f
-				  ? '?'
-				  : *text,
-			    out);
+			if (nr == 0 || (unsigned char)*text < 0x20 ||
+			    *text == 0x7f)
+				fputc('?', out);
+			else
+				fwrite(text, 1, nr, out);
+			nr = nr == 0 ? 1 : nr;
 		}
 	}
 }
@@ -244,8 +275,9 @@ svg_axis_x(const struct svg *s, const char *label)
 		tick_text(&s->x, tick[i], text);
 		svg_tick_x(s, tick[i], text);
 	}
-	svg_label(s, s->left + s->width,
-	    s->top + s->height + 2 * LABEL_HEIGHT + 8, "end", label);
+	if (label != NULL)
+		svg_label(s, s->left + s->width,
+		    s->top + s->height + 2 * LABEL_HEIGHT + 12, "end", label);
 }
 
 void
