@@ -7,6 +7,7 @@
  *	reload.c   configuration files, read again
  *	device.c   from a configured device to a disk that is served
  *	fill.c     a device that begins with the data of an image
+ *	backing.c  files that keep their data
  *	power.c    devices that go: their clients, their queue, their data
  *	export.c   what NBD sees of the disks, and under which names
  *	loop.c     a thread that plays a CPU: turn() runs the whole pipeline
@@ -561,6 +562,24 @@ bool fill_cancel(struct daemon *d, const struct disk *disk);
 /* The main loop has ended, but is still there. */
 void fill_fini(struct daemon *d);
 
+/* ------------------------------------------------------------- backing.c */
+
+/*
+ * The file that keeps the data of a disk that is off, as its attribute says:
+ * ours alone, made if it is not there, and grown to the size.  0, or -errno
+ * with a sentence.  Main loop.
+ */
+int backing_open(struct daemon *d, const struct disk *disk, uint64_t size,
+    struct backing **out, char *err, size_t errlen);
+/* A descriptor of it, to read from and to be closed; or -1 and errno. */
+int backing_fd(const struct backing *b);
+/* No disk that is on has it.  Any thread; NULL is fine. */
+void backing_close(struct backing *b);
+/* It is no device any more: memory that was kept for it goes.  Main loop. */
+void backing_forget(struct daemon *d, const struct disk *disk);
+/* The daemon ends: to its service manager it stays. */
+void backing_leave(struct daemon *d);
+
 /* --------------------------------------------------------------- power.c */
 
 /*
@@ -616,6 +635,9 @@ struct systemd {
 	char *notify;    /* $NOTIFY_SOCKET; NULL: nobody wants to know */
 	unsigned nr_fds; /* sockets that were passed */
 	bool is_control[DAEMON_MAX_LISTENERS]; /* by socket */
+	/* and whose memory it is: "", none; it is a socket, or was taken */
+	char kept[DAEMON_MAX_LISTENERS][DISK_NAME_LEN];
+	bool is_kept[DAEMON_MAX_LISTENERS];
 };
 
 /*
@@ -629,6 +651,14 @@ bool systemd_passes_nbd(const struct systemd *s);
 bool systemd_passes_control(const struct systemd *s);
 /* Listen on all that was passed.  0, or -errno with a sentence. */
 int systemd_listen(struct daemon *d, char *err, size_t errlen);
+/*
+ * Memory of a device (backing=memfd), in the manager's store of descriptors: it
+ * is kept from now on, false: nobody does; it was kept, for who takes it, or
+ * -1; no more.
+ */
+bool systemd_keep(const struct systemd *s, const char *device, int fd);
+int systemd_take(struct systemd *s, const char *device);
+void systemd_drop(const struct systemd *s, const char *device);
 /* Lines for sd_notify(3): "READY=1\nSTATUS=...". */
 void systemd_notify(const struct systemd *s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
@@ -717,7 +747,8 @@ struct daemon {
 	ev_async conn_closed;
 	ev_timer grace, too_late; /* of a shutdown */
 	ev_timer settle;          /* while a disk's change is under way */
-	struct fill_list fills;   /* of disks that are to go on */
+	SLIST_HEAD(memory_file_list, memory_file) memory_files; /* backing.c */
+	struct fill_list fills;           /* of disks that are to go on */
 	struct departure_list departures; /* of disks that go off */
 	ev_timer depart;                  /* while there are any */
 	bool has_pidfile;

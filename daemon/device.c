@@ -83,6 +83,7 @@ device_remove(struct daemon *d, struct disk *disk)
 	watch_settled(d, disk, false);
 	watch_device(d, EVENT_REMOVED, disk, NULL);
 	config_drop(d->config, config_find(d->config, disk->name));
+	backing_forget(d, disk);
 	disk_free(disk);
 }
 

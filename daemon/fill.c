@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A device that begins with the data of an image.  It is read while the device
+ * A device that begins with the data of an image, or of the file that keeps its
+ * data (backing.c).  It is read while the device
  * is still off, into a store that nobody else knows, and by a thread of its
- *own: the main loop has others to serve.
+ * own: the main loop has others to serve.
  *
  *	off -> the image is read -> on
  *	                  '-> off, without data; or gone, if it was made for it
@@ -37,8 +38,11 @@ struct fill {
 	int error;     /* 0 or -errno, */
 	char text[MAX_ERROR];
 	struct store *store; /* NULL if it failed */
+	/* the file, until it is the disk's; NULL: it is an image */
+	struct backing *backing;
 
 	/* the thread's */
+	const char *attr; /* whose value the path is */
 	char *path;
 	int fd;
 	uint64_t size;  /* of the device */
@@ -52,6 +56,7 @@ fill_free(struct fill *f)
 	if (f == NULL)
 		return;
 	store_free(f->store, NULL);
+	backing_close(f->backing);
 	free(f->path);
 	free(f);
 }
@@ -65,7 +70,8 @@ fill_new(struct disk *disk, const struct disk_conf *conf)
 		return NULL;
 	f->disk = disk;
 	f->size = conf->size;
-	f->path = strdup(conf->fill);
+	f->attr = conf->backing != NULL ? "backing" : "fill";
+	f->path = strdup(conf->backing != NULL ? conf->backing : conf->fill);
 	f->store = store_new(
 	    disk->pool, conf->size, conf->blocksize, conf->memory_limit);
 	if (f->path != NULL && f->store != NULL)
@@ -79,8 +85,8 @@ fill_new(struct disk *disk, const struct disk_conf *conf)
 static int
 failed(struct fill *f, int error, const char *why)
 {
-	return refuse(f->text, sizeof(f->text), error, "fill: \"%.200s\": %s",
-	    f->path, why);
+	return refuse(f->text, sizeof(f->text), error, "%s: \"%.200s\": %s",
+	    f->attr, f->path, why);
 }
 
 /* 0 and its size, or an error. */
@@ -91,7 +97,9 @@ image_open(struct fill *f, uint64_t *size)
 	off_t end;
 
 	/* who writes to a FIFO need not be there */
-	f->fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	f->fd = f->backing != NULL
+		    ? backing_fd(f->backing)
+		    : open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (f->fd < 0 || fstat(f->fd, &st) != 0)
 		return failed(f, -errno, strerror(errno));
 	if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))
@@ -241,12 +249,15 @@ go_on(struct fill *f)
 		ret = failed(f, -ECANCELED, "called off");
 	if (ret != 0)
 		return ret;
-	disk_give_store(disk, f->store);
-	f->store = NULL;
+	disk_give_store(disk, f->store, f->backing);
 	ret = device_power_on(f->daemon, disk, f->text, sizeof(f->text));
-	if (ret != 0) /* the next time it is read again */
+	if (ret != 0) { /* the next time it is read again */
 		f->store = disk_take_store(disk);
-	return ret;
+		return ret;
+	}
+	f->store = NULL;
+	f->backing = NULL;
+	return 0;
 }
 
 static void
@@ -314,8 +325,9 @@ fill_now(struct fill *f, char *err, size_t errlen)
 
 	if (ret != 0)
 		return refuse(err, errlen, ret, "%s", f->text);
-	disk_give_store(f->disk, f->store);
+	disk_give_store(f->disk, f->store, f->backing);
 	f->store = NULL;
+	f->backing = NULL;
 	return 0;
 }
 
@@ -333,7 +345,8 @@ fill_disk(struct daemon *d, struct disk *disk, char *err, size_t errlen)
 		    err, errlen, -EBUSY, "power: it is just going off");
 	if (f != NULL)
 		return -EINPROGRESS;
-	if (disk->kept != NULL || disk->set.fill == NULL)
+	if (disk->kept != NULL ||
+	    (disk->set.fill == NULL && disk->set.backing == NULL))
 		return 0;
 	ret = disk_check(
 	    &disk->set, d->machine->nr_cpus, &conf, &queue, err, errlen);
@@ -342,6 +355,13 @@ fill_disk(struct daemon *d, struct disk *disk, char *err, size_t errlen)
 	f = fill_new(disk, &conf);
 	if (f == NULL)
 		return refuse(err, errlen, -ENOMEM, "fill: out of memory");
+	if (conf.backing != NULL)
+		ret =
+		    backing_open(d, disk, conf.size, &f->backing, err, errlen);
+	if (ret != 0) {
+		fill_free(f);
+		return ret;
+	}
 	if (d->main.ev == NULL) {
 		ret = fill_now(f, err, errlen);
 		fill_free(f);

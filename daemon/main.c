@@ -562,8 +562,13 @@ tear_down(struct daemon *d)
 		loop_fini(&d->worker[i]);
 	fill_fini(d);
 	power_fini(d);
-	for (i = 0; i < d->nr_disks; i++)
+	for (i = 0; i < d->nr_disks; i++) {
+		struct backing *b = d->disk[i]->backing;
+
 		disk_free(d->disk[i]);
+		backing_close(b);
+	}
+	backing_leave(d);
 	free(d->disk);
 	export_fini(d);
 	watch_fini(d);

@@ -30,7 +30,8 @@ struct departure {
 	uint64_t unused_ns;         /* and when the last of them had ended */
 	bool remove;                /* then it is to be gone, too */
 	bool sweeps;                /* data of zones is being given back */
-	struct store *store;        /* which takes a thread of its own */
+	struct store *store;        /* which takes a thread of its own, */
+	struct backing *backing;    /* as to close this may */
 	pthread_t thread;
 	atomic_bool freed;
 };
@@ -106,6 +107,7 @@ free_store(void *arg)
 
 	cache_flush(&disk->cache, disk->pool, NULL);
 	store_free(dep->store, NULL);
+	backing_close(dep->backing);
 	atomic_store(&dep->freed, true);
 	return NULL;
 }
@@ -120,6 +122,7 @@ begin_to_free(struct departure *dep)
 	sigset_t all, old;
 	int err;
 
+	dep->backing = dep->disk->backing;
 	dep->store = disk_take_store(dep->disk);
 	if (dep->store == NULL) {
 		dep->freed = true;
@@ -160,10 +163,11 @@ step(struct departure *dep, uint64_t now)
 		log_info("%s: the power is off", disk->name);
 		watch_device(dep->daemon, EVENT_POWER, disk, NULL);
 	}
-	if (!dep->remove)
-		return true;
-	if (fill_cancel(dep->daemon, disk))
+	if (dep->remove && fill_cancel(dep->daemon, disk))
 		return false;
+	/* what a file keeps is read from there the next time */
+	if (!dep->remove && disk->backing == NULL && dep->store == NULL)
+		return true;
 	if (dep->store == NULL && !atomic_load(&dep->freed))
 		begin_to_free(dep);
 	return atomic_load(&dep->freed);

@@ -21,6 +21,7 @@
 
 #define FIRST_FD    3
 #define MAX_MESSAGE 1024u
+#define KEPT        "backing-" /* and a device: what its memory is called */
 #define SEND_SEC    1 /* a manager that does not listen is not waited for */
 
 /* ---- sockets */
@@ -42,7 +43,24 @@ take_fds(struct systemd *s, unsigned nr, char *err, size_t errlen)
 	return 0;
 }
 
-/* A name for each, colons between them; "control" is the control socket. */
+/* What is at `name` for so many bytes is the i-th descriptor's. */
+static void
+take_name(struct systemd *s, unsigned i, const char *name, size_t len)
+{
+	size_t prefix = strlen(KEPT);
+
+	s->is_control[i] = len == 7 && strncmp(name, "control", 7) == 0;
+	if (len <= prefix || len - prefix >= DISK_NAME_LEN ||
+	    strncmp(name, KEPT, prefix) != 0)
+		return;
+	memcpy(s->kept[i], name + prefix, len - prefix);
+	s->is_kept[i] = true;
+}
+
+/*
+ * A name for each, colons between them; "control" is the control socket,
+ * "backing-NAME" the memory of a device.
+ */
 static int
 take_names(struct systemd *s, const char *names, char *err, size_t errlen)
 {
@@ -54,8 +72,7 @@ take_names(struct systemd *s, const char *names, char *err, size_t errlen)
 	for (;; names += len + 1) {
 		len = strcspn(names, ":");
 		if (nr < s->nr_fds)
-			s->is_control[nr] =
-			    len == 7 && strncmp(names, "control", 7) == 0;
+			take_name(s, nr, names, len);
 		nr++;
 		if (names[len] == '\0')
 			break;
@@ -121,7 +138,7 @@ bool
 systemd_passes_nbd(const struct systemd *s)
 {
 	for (unsigned i = 0; i < s->nr_fds; i++)
-		if (!s->is_control[i])
+		if (!s->is_control[i] && !s->is_kept[i])
 			return true;
 	return false;
 }
@@ -142,8 +159,9 @@ systemd_listen(struct daemon *d, char *err, size_t errlen)
 	int ret = 0;
 
 	for (unsigned i = 0; i < s->nr_fds && ret == 0; i++)
-		ret = listen_passed(
-		    d, FIRST_FD + (int)i, s->is_control[i], err, errlen);
+		if (!s->is_kept[i])
+			ret = listen_passed(d, FIRST_FD + (int)i,
+			    s->is_control[i], err, errlen);
 	return ret;
 }
 
@@ -167,25 +185,55 @@ notify_address(const char *where, struct sockaddr_un *sun)
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len);
 }
 
+/* With a descriptor, or without, -1. */
 static int
-send_message(const char *where, const char *text)
+send_message(const char *where, const char *text, int passed)
 {
 	const struct timeval limit = { .tv_sec = SEND_SEC };
+	struct iovec iov = { (void *)text, strlen(text) };
+	_Alignas(struct cmsghdr) char room[CMSG_SPACE(sizeof(int))] = { 0 };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+	struct cmsghdr *cmsg;
 	struct sockaddr_un sun;
-	socklen_t len = notify_address(where, &sun);
 	int fd, err = 0;
 
-	if (len == 0)
+	msg.msg_name = &sun;
+	msg.msg_namelen = notify_address(where, &sun);
+	if (msg.msg_namelen == 0)
 		return -EINVAL;
+	if (passed >= 0) {
+		msg.msg_control = room;
+		msg.msg_controllen = sizeof(room);
+		cmsg = CMSG_FIRSTHDR(&msg);
+		cmsg->cmsg_level = SOL_SOCKET;
+		cmsg->cmsg_type = SCM_RIGHTS;
+		cmsg->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(cmsg), &passed, sizeof(int));
+	}
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-	if (sendto(fd, text, strlen(text), MSG_NOSIGNAL,
-		(const struct sockaddr *)&sun, len) < 0)
+	if (sendmsg(fd, &msg, MSG_NOSIGNAL) < 0)
 		err = -errno;
 	close(fd);
 	return err;
+}
+
+/* False: nobody wants to know, or it did not get there, which is told. */
+static bool
+tell(const struct systemd *s, const char *text, int fd)
+{
+	int err;
+
+	if (s->notify == NULL)
+		return false;
+	err = send_message(s->notify, text, fd);
+	if (err != 0)
+		log_warn("NOTIFY_SOCKET: \"%s\": %s", s->notify,
+		    err == -EINVAL ? "allowed: a path, or @ and a name"
+				   : strerror(-err));
+	return err == 0;
 }
 
 void
@@ -193,18 +241,45 @@ systemd_notify(const struct systemd *s, const char *fmt, ...)
 {
 	char text[MAX_MESSAGE];
 	va_list ap;
-	int err;
 
-	if (s->notify == NULL)
-		return;
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	err = send_message(s->notify, text);
-	if (err != 0)
-		log_warn("NOTIFY_SOCKET: \"%s\": %s", s->notify,
-		    err == -EINVAL ? "allowed: a path, or @ and a name"
-				   : strerror(-err));
+	(void)tell(s, text, -1);
+}
+
+/* ---- memory */
+
+/* FDPOLL=0: it never hangs up, and must not go because it seems to. */
+bool
+systemd_keep(const struct systemd *s, const char *device, int fd)
+{
+	char text[MAX_MESSAGE];
+
+	/* which would end the name in the manager's list */
+	if (strchr(device, ':') != NULL)
+		return false;
+	snprintf(text, sizeof(text), "FDSTORE=1\nFDNAME=" KEPT "%s\nFDPOLL=0",
+	    device);
+	return tell(s, text, fd);
+}
+
+int
+systemd_take(struct systemd *s, const char *device)
+{
+	for (unsigned i = 0; i < s->nr_fds; i++) {
+		if (!s->is_kept[i] || strcmp(s->kept[i], device) != 0)
+			continue;
+		s->kept[i][0] = '\0';
+		return FIRST_FD + (int)i;
+	}
+	return -1;
+}
+
+void
+systemd_drop(const struct systemd *s, const char *device)
+{
+	systemd_notify(s, "FDSTOREREMOVE=1\nFDNAME=" KEPT "%s", device);
 }
 
 void

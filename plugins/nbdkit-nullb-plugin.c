@@ -215,6 +215,12 @@ check_devices(void)
 			    d->name);
 			return -1;
 		}
+		if (d->conf.backing != NULL) {
+			nbdkit_error("%s: backing: this plugin keeps none; "
+				     "nullbd does",
+			    d->name);
+			return -1;
+		}
 		if (d->conf.trace == NULL)
 			continue;
 		nbdkit_error(

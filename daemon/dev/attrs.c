@@ -134,7 +134,7 @@ show_rotational(const void *conf, FILE *out)
 static bool
 has_cache(const struct disk_conf *c)
 {
-	return c->memory_backed && c->cache_size > 0;
+	return c->memory_backed && (c->cache_size > 0 || c->backing != NULL);
 }
 
 static void
@@ -509,6 +509,12 @@ const struct attr disk_attrs[] = {
 		"the data of this file or block device is there when the power "
 		"comes on for the first time, if it is memory_backed; nothing "
 		"if empty" },
+	{ OWN(backing), .max = 1024,
+	    .help =
+		"the file that keeps its data, if it is memory_backed: what "
+		"was flushed is there when the power, or the daemon, comes "
+		"back; memfd for memory that a service manager keeps while "
+		"the daemon restarts; none if empty" },
 	{ OWN(trace), .max = 1024,
 	    .help = "from power-on write a trace for blkparse(1) to the files "
 		    "TRACE.blktrace.N, a path of its own; none if empty" },

@@ -16,6 +16,10 @@
  * not flushed is lost.  So a write that is half way in while another cpu
  * flushes, or makes the image, does no harm.
  *
+ * A disk with a backing needs no images: its file is what there is after a
+ * power cut, and the cache knows which pages it has not (backing.c).  What is
+ * forgotten is written there first.
+ *
  * Unlike null_blk's, it holds what is written over again, too: there a page
  * that the store has already is written at once.
  */
@@ -33,7 +37,7 @@
 
 struct dirty_page {
 	uint64_t index;
-	void *image;
+	void *image; /* NULL: a hole, or the file has it */
 	UT_hash_handle hh;
 };
 
@@ -81,43 +85,73 @@ forget(struct cache *c, struct page_pool *pool, struct cpu *cpu,
 	free(p);
 }
 
-/* The oldest go, until there is room for one. */
-static void
-make_room(struct cache *c, struct page_pool *pool, struct cpu *cpu)
+/* The file of a backing has its page, as it is now.  0 or -errno. */
+static int
+write_page(struct disk *d, struct cpu *cpu, const struct dirty_page *p)
 {
+	uint64_t pos = p->index << PAGE_SHIFT, len = disk_size(d) - pos;
+
+	return backing_put(d, cpu, pos, len < PAGE_SIZE ? len : PAGE_SIZE);
+}
+
+/* The oldest goes.  0 or -errno: it stays, as it could not be written. */
+static int
+expel(struct disk *d, struct cpu *cpu)
+{
+	struct dirty_page *p = d->cache.dirty;
+	int ret = d->backing != NULL ? write_page(d, cpu, p) : 0;
+
+	if (ret == 0)
+		forget(&d->cache, d->pool, cpu, p);
+	return ret;
+}
+
+/* They go, until there is room for one. */
+static int
+make_room(struct disk *d, struct cpu *cpu)
+{
+	struct cache *c = &d->cache;
 	uint64_t max = atomic_load(&c->max_pages);
+	int ret = 0;
 
 	/* what was freed is out of the table, NOLINTNEXTLINE(*-unix.Malloc) */
-	while (c->dirty != NULL && HASH_COUNT(c->dirty) >= max)
-		forget(c, pool, cpu, c->dirty);
+	while (ret == 0 && c->dirty != NULL && HASH_COUNT(c->dirty) >= max)
+		ret = expel(d, cpu);
+	return ret;
 }
 
 /*
  * A page will be written.  Without memory for its image it is as if the cache
- * had written it at once.
+ * had written it at once.  0 or -errno: a full cache could not be written.
  */
-static void
-hold(struct cache *c, struct store *s, struct page_pool *pool, struct cpu *cpu,
-    uint64_t index)
+static int
+hold(struct disk *d, struct cpu *cpu, uint64_t index)
 {
+	struct cache *c = &d->cache;
 	struct dirty_page *p = find(c, index);
+	int ret;
 
 	if (p != NULL)
-		return;
-	make_room(c, pool, cpu);
+		return 0;
+	ret = make_room(d, cpu);
+	if (ret != 0)
+		return ret;
 	p = malloc(sizeof(*p));
 	if (p == NULL)
-		return;
+		return 0;
 	p->index = index;
-	if (store_keep(s, cpu, index, &p->image) != 0) {
+	p->image = NULL;
+	if (d->backing == NULL &&
+	    store_keep(d->store, cpu, index, &p->image) != 0) {
 		free(p);
-		return;
+		return 0;
 	}
 	HASH_ADD(hh, c->dirty, index, sizeof(p->index), p);
 	if (p->index == NO_INDEX) {
-		store_unkeep(pool, cpu, p->image);
+		store_unkeep(d->pool, cpu, p->image);
 		free(p);
 	}
+	return 0;
 }
 
 /*
@@ -219,16 +253,68 @@ cache_cut(
 	return err;
 }
 
+/* ---- of a disk with a backing */
+
+/*
+ * Those that there are; the lock is let go in between, as others write.  Who
+ * flushes meanwhile finds those that are not in the file yet, and sees to them
+ * as well.
+ */
+int
+cache_write_back(struct disk *d, struct cpu *cpu)
+{
+	struct cache *c = &d->cache;
+	uint64_t nr;
+	int ret = 0;
+
+	pthread_mutex_lock(&c->lock);
+	for (nr = HASH_COUNT(c->dirty); ret == 0 && nr > 0; nr--) {
+		if (c->dirty == NULL)
+			break;
+		ret = expel(d, cpu);
+		pthread_mutex_unlock(&c->lock);
+		pthread_mutex_lock(&c->lock);
+	}
+	pthread_mutex_unlock(&c->lock);
+	return ret;
+}
+
+int
+cache_spill(struct disk *d, struct cpu *cpu, uint64_t pos, uint64_t len)
+{
+	struct cache *c = &d->cache;
+	uint64_t end = pos + len, next;
+	int ret = 0;
+
+	if (!cache_is_on(d))
+		return backing_put(d, cpu, pos, len);
+	pthread_mutex_lock(&c->lock);
+	for (; ret == 0 && pos < end; pos = next) {
+		next = ((pos >> PAGE_SHIFT) + 1) << PAGE_SHIFT;
+		if (next > end)
+			next = end;
+		if (find(c, pos >> PAGE_SHIFT) == NULL)
+			ret = backing_put(d, cpu, pos, next - pos);
+	}
+	pthread_mutex_unlock(&c->lock);
+	return ret;
+}
+
 /* ---- the stages */
 
 /* It has been set to nothing: what it holds is written. */
-static void
-turn_off(struct cache *c, struct page_pool *pool, struct cpu *cpu)
+static int
+turn_off(struct disk *d, struct cpu *cpu)
 {
+	struct cache *c = &d->cache;
+	int ret;
+
 	pthread_mutex_lock(&c->lock);
-	make_room(c, pool, cpu);
-	atomic_store(&c->is_on, false);
+	ret = make_room(d, cpu);
+	if (ret == 0)
+		atomic_store(&c->is_on, false);
 	pthread_mutex_unlock(&c->lock);
+	return ret;
 }
 
 bool
@@ -237,32 +323,46 @@ cache_is_on(const struct disk *d)
 	return atomic_load_explicit(&d->cache.is_on, memory_order_relaxed);
 }
 
-static void
+static int
 hold_range(struct disk *d, struct cpu *cpu, uint64_t pos, uint64_t end)
 {
 	uint64_t index, last = (end - 1) >> PAGE_SHIFT;
+	int ret = 0;
 
 	pthread_mutex_lock(&d->cache.lock);
-	for (index = pos >> PAGE_SHIFT; index <= last; index++)
-		hold(&d->cache, d->store, d->pool, cpu, index);
+	for (index = pos >> PAGE_SHIFT; ret == 0 && index <= last; index++)
+		ret = hold(d, cpu, index);
 	pthread_mutex_unlock(&d->cache.lock);
+	return ret;
+}
+
+static int
+flush(struct disk *d, struct cpu *cpu)
+{
+	if (d->backing != NULL)
+		return cache_write_back(d, cpu);
+	cache_flush(&d->cache, d->pool, cpu);
+	return 0;
 }
 
 enum verdict
 cache_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)
 {
-	struct cache *c = &d->cache;
+	int ret = 0;
 
 	(void)now;
 	if (!cache_is_on(d))
 		return STAGE_NEXT;
-	if (atomic_load(&c->max_pages) == 0)
-		turn_off(c, d->pool, cpu);
+	if (atomic_load(&d->cache.max_pages) == 0)
+		ret = turn_off(d, cpu);
 	else if (rq->op == REQ_OP_FLUSH)
-		cache_flush(c, d->pool, cpu);
+		ret = flush(d, cpu);
 	else if (rq->op == REQ_OP_WRITE && !(rq->flags & REQ_FUA))
-		hold_range(d, cpu, rq->pos, rq->pos + rq->bytes);
-	return STAGE_NEXT;
+		ret = hold_range(d, cpu, rq->pos, rq->pos + rq->bytes);
+	if (ret == 0)
+		return STAGE_NEXT;
+	rq->error = ret;
+	return STAGE_END;
 }
 
 static bool
@@ -286,7 +386,7 @@ cache_pass(struct disk *d, struct cpu *cpu, uint64_t pos, uint64_t len)
 	struct cache *c = &d->cache;
 	bool ok;
 
-	if (!cache_is_on(d))
+	if (!cache_is_on(d) || d->backing != NULL)
 		return;
 	pthread_mutex_lock(&c->lock);
 	ok = pass_range(c, d->store, cpu, pos, pos + len);

@@ -239,6 +239,7 @@ enum {
 };
 
 #define MULTIPAGE_AUTO 2u
+#define BACKING_MEMFD  "memfd" /* no path: memory that outlives the daemon */
 #define DISCARD_MAX_BYTES                                  \
 	(UINT64_C(0xffffffff) >> 9 << 9) /* of one command \
 					  */
@@ -331,10 +332,11 @@ struct disk_conf {
 	uint64_t seed; /* of what is drawn; 0: any, chosen when on */
 	bool ro;
 	bool tls_only;
-	char *description;     /* NULL: none */
-	char **export_names;   /* besides its own; NULL: none */
-	char *fill;            /* path of what it begins with; NULL: nothing */
-	char *trace;           /* path of its files; NULL: none */
+	char *description;   /* NULL: none */
+	char **export_names; /* besides its own; NULL: none */
+	char *fill;          /* path of what it begins with; NULL: nothing */
+	char *backing;       /* path of what keeps its data, or BACKING_MEMFD */
+	char *trace;         /* path of its files; NULL: none */
 	uint64_t trace_buffer; /* bytes a cpu */
 };
 
@@ -404,6 +406,17 @@ uint64_t cache_used(struct cache *c);
  */
 void cache_flush(struct cache *c, struct page_pool *pool, struct cpu *cpu);
 /*
+ * The same of a disk with a backing: its file gets what it has not.  0, or
+ * -errno of the file, and the cache keeps what did not get there.
+ */
+int cache_write_back(struct disk *d, struct cpu *cpu);
+/*
+ * The range of a disk with a backing was written: what of it the cache does not
+ * hold, as it is off or somebody has just flushed it, goes to the file.  0 or
+ * -errno of the file.
+ */
+int cache_spill(struct disk *d, struct cpu *cpu, uint64_t pos, uint64_t len);
+/*
  * The range, at least a byte, was written or discarded past the cache: what the
  * store has there now is there after a power cut.  Any cpu; or any thread,
  * without one, while no request is under way.
@@ -416,6 +429,41 @@ void cache_pass(struct disk *d, struct cpu *cpu, uint64_t pos, uint64_t len);
  */
 int cache_cut(
     struct cache *c, struct store *s, struct page_pool *pool, struct cpu *cpu);
+
+/* ------------------------------------------------------------- backing.c */
+
+/*
+ * What whoever has the file does with it; any thread, and often a cpu, which
+ * waits.  0 or -errno.
+ */
+struct backing_ops {
+	int (*write)(
+	    void *file, const struct iovec *iov, unsigned nr, uint64_t pos);
+	/* Zeros, which take no room. */
+	int (*punch)(void *file, uint64_t pos, uint64_t len);
+	/* All that was written before survives the machine's power cut. */
+	int (*sync)(void *file);
+	/*
+	 * The same for a request, which then gets rq->error and goes to
+	 * rq_complete_posted(), perhaps before this returns.  Nobody waits.
+	 */
+	void (*hold)(void *file, struct request *rq);
+};
+
+/* What of a disk survives, kept in a file. */
+struct backing {
+	const struct backing_ops *ops;
+	void *file;           /* theirs */
+	pthread_mutex_t lock; /* what the store holds goes there, in order */
+};
+
+void backing_init(struct backing *b, const struct backing_ops *ops, void *file);
+void backing_fini(struct backing *b);
+/*
+ * The file has in this range what the store has.  0 or -errno of the file.  Any
+ * cpu; or any thread, without one, while no request is under way.
+ */
+int backing_put(struct disk *d, struct cpu *cpu, uint64_t pos, uint64_t len);
 
 /* ----------------------------------------------------------- badblocks.c */
 
@@ -600,6 +648,8 @@ struct disk {
 	struct queue *queue; /* NULL while the power is off */
 	struct store *store; /* while on; NULL: not memory-backed */
 	struct store *kept; /* its data, on or off; NULL: there never was any */
+	/* What keeps it, while on: of whoever powers it on.  NULL: nothing */
+	struct backing *backing;
 	bool powering_down; /* nothing is set any more */
 	bool filling;       /* nor while an image is read for it */
 	bool leaves;  /* for good: what it holds need not be put in order */
@@ -716,9 +766,16 @@ void disk_power_cut(struct disk *d);
 int disk_attach_media(struct disk *d, char *err, size_t errlen);
 /* There is no queue; neither is an error. */
 void disk_detach_media(struct disk *d);
-/* What it is to have as its data.  It is off, and has none. */
-void disk_give_store(struct disk *d, struct store *s);
-/* Its data, for store_free(), which may take long; or NULL.  It is off. */
+/*
+ * What it is to have as its data, and what keeps it (NULL: nothing; not the
+ * disk's).  It is off, and has none.  One that is kept has to be given anew
+ * each time before the power comes on: after a power cut the file has it.
+ */
+void disk_give_store(struct disk *d, struct store *s, struct backing *backing);
+/*
+ * Its data, for store_free(), which may take long; or NULL.  It is off, and
+ * d->backing is not its any more.
+ */
 struct store *disk_take_store(struct disk *d);
 
 /* What its attributes read as: in force while on, as set while off. */
@@ -745,6 +802,7 @@ enum verdict {
 	STAGE_ALTERED, /* the next see what fault_alter() makes of it */
 	STAGE_REQUEUE, /* not now: come back */
 	STAGE_LOST,    /* never complete it */
+	STAGE_HELD,    /* its data has moved; backing_ops' hold() ends it */
 };
 
 struct stage {
@@ -766,6 +824,7 @@ bool throttle_is_on(const struct disk *d);
 bool zone_is_on(const struct disk *d);
 bool badblocks_is_on(const struct disk *d);
 bool cache_is_on(const struct disk *d);
+bool backing_is_on(const struct disk *d);
 enum verdict
 fault_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
 enum verdict badblocks_stage(
@@ -776,6 +835,8 @@ enum verdict throttle_stage(
 enum verdict
 cache_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
 enum verdict cache_through_stage(
+    struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
+enum verdict backing_stage(
     struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
 enum verdict
 zone_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);

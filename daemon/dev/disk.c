@@ -81,10 +81,36 @@ disk_nr_zones(const struct disk_conf *c)
 
 /* ---- what power-on checks, a step each: 0, or refuse() */
 
+/*
+ * A file has the data of a disk, and nothing but that: not where the write
+ * pointers of zones were.
+ */
+static int
+check_backing(const struct disk_conf *c, char *err, size_t errlen)
+{
+	if (!c->memory_backed)
+		return refuse(err, errlen, -EINVAL,
+		    "backing: \"%.200s\": allowed: none, unless memory_backed",
+		    c->backing);
+	if (c->zoned)
+		return refuse(err, errlen, -EINVAL,
+		    "backing: \"%.200s\": allowed: none, as zoned is set: a "
+		    "file keeps no zones",
+		    c->backing);
+	if (c->fill != NULL)
+		return refuse(err, errlen, -EINVAL,
+		    "fill: \"%.200s\": allowed: none, as backing is set: copy "
+		    "the image there",
+		    c->fill);
+	return 0;
+}
+
 /* null_validate_conf() */
 static int
 check_driver(struct disk_conf *c, unsigned nr_cpus, char *err, size_t errlen)
 {
+	int ret = 0;
+
 	if (c->queue_mode == NULL_Q_RQ)
 		return refuse(err, errlen, -EINVAL,
 		    "queue_mode: 1: the legacy path is no longer available; "
@@ -111,10 +137,12 @@ check_driver(struct disk_conf *c, unsigned nr_cpus, char *err, size_t errlen)
 		return refuse(err, errlen, -EINVAL,
 		    "fill: \"%.200s\": allowed: none, unless memory_backed",
 		    c->fill);
-	if (c->hw_queue_depth == 0)
+	if (c->backing != NULL)
+		ret = check_backing(c, err, errlen);
+	if (ret == 0 && c->hw_queue_depth == 0)
 		return refuse(err, errlen, -EINVAL,
 		    "hw_queue_depth: 0: allowed: 1 to %u", BLK_MAX_DEPTH);
-	return 0;
+	return ret;
 }
 
 /*
@@ -369,7 +397,8 @@ fill_limits(
 	lim->discard_granularity = c->discard_granularity;
 	lim->max_write_zeroes_sectors =
 	    (uint32_t)(c->write_zeroes_max_bytes >> SECTOR_SHIFT);
-	lim->write_cache = c->cache_size > 0;
+	/* the kernel's page cache is one, so clients flush */
+	lim->write_cache = c->cache_size > 0 || c->backing != NULL;
 	lim->fua = c->fua;
 	lim->rotational = c->rotational;
 	lim->zoned = c->zoned;
@@ -548,8 +577,8 @@ disk_set(struct disk *d, const char *name, const char *value, uint64_t now,
 	int ret;
 
 	if (d->filling)
-		return refuse(err, errlen, -EBUSY,
-		    "%s: the image of fill is being read", name);
+		return refuse(
+		    err, errlen, -EBUSY, "%s: its data is being read", name);
 	if (d->queue == NULL)
 		return attr_set(
 		    disk_attrs, &d->set, name, value, false, err, errlen);

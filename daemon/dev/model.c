@@ -373,6 +373,7 @@ const struct stage stages[] = {
 	{ .name = "cache", .is_on = cache_is_on, .run = cache_stage },
 	{ .name = "store", .run = store_stage },
 	{ .name = "through", .is_on = cache_is_on, .run = cache_through_stage },
+	{ .name = "backing", .is_on = backing_is_on, .run = backing_stage },
 	{},
 };
 #define NR_STAGES   (sizeof(stages) / sizeof(stages[0]) - 1)
@@ -431,7 +432,7 @@ walk_stages(unsigned first, struct disk *d, struct request *rq, struct cpu *cpu,
 		if (v != STAGE_NEXT)
 			break;
 	}
-	*moved = v == STAGE_NEXT ? rq->bytes : 0;
+	*moved = v == STAGE_NEXT || v == STAGE_HELD ? rq->bytes : 0;
 	if (v == STAGE_CUT)
 		v = walk_cut(i + 1, d, rq, cpu, now, moved);
 	else if (v == STAGE_ALTERED)
@@ -467,7 +468,7 @@ walk_cut(unsigned first, struct disk *d, struct request *rq, struct cpu *cpu,
 	STAILQ_NEXT(bio, link) = next;
 	if (v == STAGE_REQUEUE || v == STAGE_LOST)
 		return v;
-	if (v == STAGE_NEXT || rq->error == 0)
+	if (v == STAGE_NEXT || v == STAGE_HELD || rq->error == 0)
 		rq->error = error;
 	return STAGE_END;
 }
@@ -536,7 +537,10 @@ disk_queue_rq(struct request *rq, struct cpu *cpu, uint64_t now)
 	if (v == STAGE_LOST)
 		return 0;
 	rq_moved(rq, cpu);
-	complete(d, rq, cpu, now);
+	if (v == STAGE_HELD)
+		d->backing->ops->hold(d->backing->file, rq);
+	else
+		complete(d, rq, cpu, now);
 	return 0;
 }
 

@@ -32,6 +32,11 @@ attach_store(struct disk *d, char *err, size_t errlen)
 	assert(d->store == NULL);
 	if (!c->memory_backed || c->size == 0)
 		return 0;
+	if (c->backing != NULL && d->backing == NULL)
+		return refuse(err, errlen, -EOPNOTSUPP,
+		    "backing: \"%.200s\": nobody here keeps data in a file; "
+		    "allowed: none",
+		    c->backing);
 	if (d->kept != NULL)
 		ret = reuse_store(d, err, errlen);
 	else
@@ -116,20 +121,26 @@ disk_power_cut(struct disk *d)
 	d->queue = NULL;
 	while (!d->leaves && d->zones != NULL && zones_sweep(d, NULL))
 		;
+	/* the file has what is left; of a cache that was to go off, all */
+	if (d->backing != NULL && atomic_load(&d->cache.max_pages) == 0)
+		(void)cache_write_back(d, NULL);
 	/* without memory to lose it what was not flushed is still there */
-	if (!d->leaves && d->store != NULL)
+	if (d->backing == NULL && !d->leaves && d->store != NULL)
 		(void)cache_cut(&d->cache, d->store, d->pool, NULL);
+	if (d->backing != NULL)
+		cache_flush(&d->cache, d->pool, NULL);
 	disk_detach_media(d);
 	d->set.power = false;
 	d->powering_down = false;
 }
 
 void
-disk_give_store(struct disk *d, struct store *s)
+disk_give_store(struct disk *d, struct store *s, struct backing *backing)
 {
 	assert(d->queue == NULL);
 	assert(d->kept == NULL);
 	d->kept = s;
+	d->backing = backing;
 }
 
 struct store *
@@ -139,5 +150,6 @@ disk_take_store(struct disk *d)
 
 	assert(d->queue == NULL);
 	d->kept = NULL;
+	d->backing = NULL;
 	return s;
 }

@@ -252,6 +252,14 @@ names_the_attribute_the_value_and_what_is_allowed(void **state)
 	    "granularity (4096)");
 	assert_refused("fill=disk.img",
 	    "fill: \"disk.img\": allowed: none, unless memory_backed");
+	assert_refused("backing=disk.img",
+	    "backing: \"disk.img\": allowed: none, unless memory_backed");
+	assert_refused("memory_backed=1 backing=disk.img zoned=1",
+	    "backing: \"disk.img\": allowed: none, as zoned is set: a file "
+	    "keeps no zones");
+	assert_refused("memory_backed=1 backing=disk.img fill=other.img",
+	    "fill: \"other.img\": allowed: none, as backing is set: copy the "
+	    "image there");
 	assert_refused("nr_requests=65",
 	    "queue/nr_requests: 65: allowed: at most hw_queue_depth (64)");
 }

@@ -470,7 +470,7 @@ begins_with_data_that_it_is_given(void **state)
 	memset(data, 0x44, sizeof(data));
 	store = store_new(pool, 4096, 512, 0);
 	assert_int_equal(store_write(store, NULL, 512, data, 512), 0);
-	disk_give_store(disk, store);
+	disk_give_store(disk, store, NULL);
 	on(); /* of another size */
 	assert_int_equal(io(REQ_OP_READ, 512, got), 1);
 	assert_memory_equal(got, data, 512);

@@ -18,7 +18,8 @@ fault() {
 }
 start() { # CONF, with its sockets in our directory
 	sed -e "s|^port = .*|listen = unix:$dir/s|" \
-	    -e "s|^trace = |&$dir/|" "$1" >"$dir/conf"
+	    -e "s|^trace = |&$dir/|" -e "s|^backing = .*img|backing = $dir/img|" \
+	    "$1" >"$dir/conf"
 	"$nullbd" -c "$dir/conf" --control "$dir/c" 2>"$dir/log" &
 	pid=$!
 	for _ in $(seq 200); do
@@ -69,6 +70,9 @@ for c in conf/*.conf; do
 		"$nullbctl" --control "$dir/c" set nullb0 cache_size 1M ||
 			fault "$c: set" ;;
 	*/memory.conf) job verify.fio ;;
+	*/backing.conf)
+		job verify.fio
+		[ -s "$dir/img" ] || fault "$c: no file" ;;
 	*/multipage-*.conf) job report-a.fio ;;
 	*/many-devices.conf)
 		for plug in each call plug; do

@@ -131,7 +131,7 @@ on=$!
 until is_read large || ! kill -0 $on 2>/dev/null; do :; done
 if is_read large; then
 	ctl set y fill ""
-	! is_read large || grep -q "the image of fill is being read" "$tmp/out" ||
+	! is_read large || grep -q "its data is being read" "$tmp/out" ||
 		fail "set while it is read: $(<"$tmp/out")"
 fi
 wait $on || fail "power on: $(<"$tmp/on")"
