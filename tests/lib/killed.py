@@ -3,6 +3,7 @@
 # device with backing=FILE from two connections, kill it at a random time, and
 # look after the next start: of each block there is what was durable, or
 # something written since.
+import atexit
 import os
 import random
 import signal
@@ -26,7 +27,9 @@ def start():
         os.unlink(sock)
     p = subprocess.Popen(
         [nullbd, "-U", sock, "k:size=4M,memory_backed=1,cache_size=%s,"
-         "backing=%s" % (cache, path)], stderr=subprocess.DEVNULL)
+         "backing=%s" % (cache, path)], stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL)
+    atexit.register(p.kill)
     for _ in range(3000):
         try:
             return p, connect()

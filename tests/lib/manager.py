@@ -3,6 +3,7 @@
 # descriptors (sd_pid_notify_with_fds(3)), that starts the daemon anew: memory
 # of devices comes back, and clients, whose socket goes on to listen, wait.
 import array
+import atexit
 import os
 import re
 import signal
@@ -77,9 +78,14 @@ class Manager:
             os.execv(nullbd, [nullbd, device])
         assert self.ready.wait(20), "it is not ready"
 
+    def kill(self):
+        if self.pid != 0:
+            os.kill(self.pid, signal.SIGKILL)
+
     def stop(self, sig):
         os.kill(self.pid, sig)
         _, status = os.waitpid(self.pid, 0)
+        self.pid = 0
         if sig == signal.SIGTERM:
             assert status == 0, status
 
@@ -138,6 +144,7 @@ class Client(threading.Thread):
 
 
 m = Manager()
+atexit.register(m.kill)
 m.start(DEVICE)
 assert list(m.store) == ["backing-m"], m.store
 h = attach("m")
