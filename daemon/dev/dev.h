@@ -49,7 +49,7 @@ void page_free(struct page_pool *p, struct cpu *cpu, void *page);
 /*
  * Give pages back, all of which are unlinked and count no more: they are used
  * again once no cpu can see them any more.  Their meta words must not be 0:
- * that is how clean pages are known.
+ * that is how clean pages are known.  Any thread without a cpu, NULL: a lock.
  */
 void page_retire(
     struct page_pool *p, struct cpu *cpu, void *const *page, unsigned nr);
@@ -100,7 +100,7 @@ uint64_t page_pool_limit(const struct page_pool *p);
 struct store;
 
 #define STORE_MAX_SIZE (INT64_MAX - 511) /* 2^63 - 512 */
-#define STORE_MAX_CPUS 1023              /* of the machine */
+#define STORE_MAX_CPUS 1022              /* of the machine */
 
 /*
  * A store of `size` bytes, in blocks of `blocksize` (a power of two, 512 to
@@ -122,6 +122,14 @@ void store_free(struct store *s, struct cpu *cpu);
  * Any thread.
  */
 int store_resize(struct store *s, uint64_t size, uint32_t blocksize);
+/*
+ * Another store with the same data, which costs no memory but nodes (1/512 of
+ * it) until one of them is written: each has pages of its own then.  Of a page
+ * that both have, each store's limit counts all, the pool's once.  Nobody
+ * writes meanwhile; but others may read.  0; -ENOSPC or -ENOMEM; -EBUSY: of
+ * some page there are thousands already.  Some TODO ms a GiB.  Any thread.
+ */
+int store_snapshot(struct store *of, struct store **out);
 /* The same limit as store_new()'s.  Nobody writes. */
 void store_limit(struct store *s, uint64_t limit);
 

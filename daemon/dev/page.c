@@ -612,15 +612,36 @@ page_free(struct page_pool *p, struct cpu *cpu, void *page)
 		slabs_put(p, page);
 }
 
+/* For who has no ring: behind what the cpus have retired. */
+static void
+retire_at_once(
+    struct page_pool *p, void *const *page, unsigned nr, uint64_t stamp)
+{
+	pthread_mutex_lock(&p->lock);
+	for (unsigned i = 0; i < nr; i++) {
+		assert(*page_meta(page[i]) != 0);
+		slab_of(page[i])->stamp[slab_index(page[i])] = stamp;
+		retired_add(&p->retired, page[i]);
+	}
+	p->nr_retired = p->retired.nr;
+	pthread_mutex_unlock(&p->lock);
+}
+
 void
 page_retire(
     struct page_pool *p, struct cpu *cpu, void *const *page, unsigned nr)
 {
-	struct hand *hand = &p->hand[cpu->id];
 	uint64_t stamp = epoch_retire(p->epoch);
-	struct ring *r = &hand->retired;
+	struct hand *hand;
+	struct ring *r;
 	unsigned i, at;
 
+	if (cpu == NULL) {
+		retire_at_once(p, page, nr, stamp);
+		return;
+	}
+	hand = &p->hand[cpu->id];
+	r = &hand->retired;
 	for (i = 0; i < nr; i++) {
 		assert(*page_meta(page[i]) != 0);
 		if (r->nr == RING_PAGES)

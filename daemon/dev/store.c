@@ -36,6 +36,12 @@
  *   in parts, with the last of them: until then its own meta word, which nobody
  *   else uses, remembers in the valid bits which sectors were written.
  *
+ * A snapshot has nodes of its own, and the pages of the store that it was made
+ * of.  Such a page is SHARED: DEAD, with all writers there can be, so that
+ * nobody changes it, and a pin for each tree that has it.  It may be pinned as
+ * long as there is a pin: who found it in a tree may have come too late.  With
+ * his next change of it a store gets a page of its own.
+ *
  * Nobody waits for another but the one who replaces, for a copy of at most a
  * page by each writer; all the others look again when they lost a race.
  */
@@ -61,12 +67,14 @@
 #define VALID_SHIFT 23
 #define DEAD        0x80000000u
 
+#define SHARED (DEAD | WRITERS)
+
 #define MAX_SHOWN (PINS - STORE_MAX_CPUS) /* the rest: who replaces */
 #define MAX_SPIN  100u /* rounds before others get the processor */
 
 #define PREFETCH_LINES 16u /* then the hardware has understood */
 
-_Static_assert(WRITERS / WRITER == STORE_MAX_CPUS, "a writer a cpu");
+_Static_assert(WRITERS / WRITER == STORE_MAX_CPUS + 1, "a writer a cpu");
 
 struct node {
 	_Atomic(void *) link[NODE_LINKS];
@@ -162,11 +170,20 @@ give_page(struct store *s, struct cpu *cpu, void *page, void *lent)
 		page_free(s->pool, cpu, page);
 }
 
-/* It was unlinked, and counts no more.  Without a cpu nobody looks at it. */
+static bool
+is_shared(uint32_t meta)
+{
+	return (meta & SHARED) == SHARED;
+}
+
+/*
+ * It was unlinked, and counts no more.  Without a cpu nobody looks at it, but
+ * for one that another store has had, too.
+ */
 static void
 drop_page(struct page_pool *pool, struct cpu *cpu, void *page)
 {
-	if (cpu == NULL) {
+	if (cpu == NULL && !is_shared(atomic_load(page_meta(page)))) {
 		page_free(pool, NULL, page);
 		return;
 	}
@@ -328,7 +345,7 @@ page_pin(void *page, uint32_t max)
 	uint32_t old = atomic_load(meta);
 
 	do {
-		if (old & DEAD)
+		if ((old & DEAD) && !(is_shared(old) && (old & PINS) > 0))
 			return -EAGAIN;
 		if ((old & PINS) >= max)
 			return -EBUSY;
@@ -345,7 +362,10 @@ page_unpin(struct page_pool *pool, struct cpu *cpu, void *page)
 		drop_page(pool, cpu, page);
 }
 
-/* It was unlinked: the store has done with it.  True: nobody has it pinned. */
+/*
+ * It was unlinked: the store has done with it.  True: nobody has it pinned, and
+ * no other store has it.
+ */
 static bool
 page_kill(struct store *s, void *page)
 {
@@ -353,7 +373,10 @@ page_kill(struct store *s, void *page)
 
 	count_valid(s, 0, old);
 	atomic_fetch_sub(&s->nr_pages, 1);
-	return (old & PINS) == 0;
+	if (!is_shared(old))
+		return (old & PINS) == 0;
+	old = atomic_fetch_sub(page_meta(page), PIN); /* the tree's */
+	return (old & PINS) == PIN;
 }
 
 /* Put `new` in the place of a page, or nothing.  False: it lost its place. */
@@ -454,11 +477,12 @@ change_in_place(struct store *s, struct cpu *cpu, const struct path *path,
 /*
  * What a page becomes by a change, in another page.  NULL: out of memory; the
  * limits let it pass: else a full disk could not be written over while it is
- * read.  What is pinned is bounded elsewhere.
+ * read.  What is pinned is bounded elsewhere; what is shared is not, so the
+ * pool's limit holds, while the store's counts it already.
  */
 static char *
-changed_page(
-    struct store *s, struct cpu *cpu, const char *page, const struct change *c)
+changed_page(struct store *s, struct cpu *cpu, const char *page, bool shared,
+    const struct change *c)
 {
 	unsigned end = c->offset + c->len;
 	char *new;
@@ -468,9 +492,10 @@ changed_page(
 		move_data(c->lent + end, page + end, PAGE_SIZE - end);
 		return c->lent;
 	}
-	new = take_page(s, cpu, PAGE_EXEMPT, NULL);
+	new = page_alloc(s->pool, cpu, shared ? 0 : PAGE_EXEMPT);
 	if (new == NULL)
 		return NULL;
+	atomic_fetch_add(&s->nr_pages, 1);
 	move_data(new, page, PAGE_SIZE);
 	move_data(new + c->offset, c->data, c->len);
 	return new;
@@ -488,17 +513,21 @@ change_copy(struct store *s, struct cpu *cpu, const struct path *path,
 	char *new = NULL;
 	unsigned spin;
 	int err = -EAGAIN;
+	bool shared;
 
 	if (page_pin(page, PINS) != 0)
 		return -EAGAIN;
 	for (spin = 0; (meta = *page_meta(page)) & WRITERS; spin++) {
+		if (is_shared(meta))
+			break;
 		if (spin >= MAX_SPIN)
 			sched_yield();
 	}
+	shared = is_shared(meta);
 
 	meta = ((meta | c->set) & ~c->clear) & VALID;
 	if (meta != 0) {
-		new = changed_page(s, cpu, page, c);
+		new = changed_page(s, cpu, page, shared, c);
 		if (new == NULL) {
 			err = -ENOSPC;
 			goto out;
@@ -590,6 +619,16 @@ adoption_find(struct store *s, struct adoption *a, uint64_t index)
 	return find(s, index, p);
 }
 
+/* It took the place of one that others have, too. */
+static void
+adopt_shared(struct store *s, struct cpu *cpu, struct adoption *a, void *old)
+{
+	uint32_t meta = atomic_load(page_meta(old));
+
+	a->more_valid += __builtin_popcount(VALID & ~meta);
+	page_unpin(s->pool, cpu, old);
+}
+
 /*
  * A lent page that holds all of its data becomes page `index`: 0 or
  * -ENOSPC.  It takes over the accounts of the one whose place it takes.
@@ -600,8 +639,9 @@ static int
 adopt_page(struct store *s, struct cpu *cpu, struct adoption *a,
     const struct change *c)
 {
+	bool shared;
 	uint32_t meta;
-	void *old;
+	void *old, *found;
 	int err;
 
 	atomic_store_explicit(page_meta(c->lent), VALID, memory_order_relaxed);
@@ -611,11 +651,23 @@ adopt_page(struct store *s, struct cpu *cpu, struct adoption *a,
 			err = change_hole(s, cpu, &a->path, c);
 			if (err != -EAGAIN)
 				return err;
-		} else if (atomic_compare_exchange_strong(
-			       a->path.link[0], &old, c->lent)) {
-			break;
+			old = find(s, c->index, &a->path);
+			continue;
 		}
+		shared = is_shared(atomic_load(page_meta(old)));
+		if (shared && !page_charge(s->pool, 0))
+			return -ENOSPC;
+		found = old;
+		if (atomic_compare_exchange_strong(
+			a->path.link[0], &found, c->lent))
+			break;
+		if (shared)
+			page_uncharge(s->pool);
 		old = find(s, c->index, &a->path);
+	}
+	if (shared) {
+		adopt_shared(s, cpu, a, old);
+		return 0;
 	}
 	meta = atomic_fetch_or(page_meta(old), DEAD);
 	a->more_valid += __builtin_popcount(VALID & ~meta);
@@ -745,7 +797,8 @@ write_part(struct store *s, struct cpu *cpu, struct change *c, void **entry)
 
 	c->data = lent + c->offset;
 	page = find(s, c->index, &path);
-	if (page != NULL && ((old | part) & VALID) == VALID) {
+	if (page != NULL && ((old | part) & VALID) == VALID &&
+	    !is_shared(atomic_load(page_meta(page)))) {
 		c->lent = lent;
 		err = change_copy(s, cpu, &path, page, c);
 		if (err == 0)
@@ -1181,6 +1234,7 @@ free_tree(struct store *s, struct cpu *cpu, void *child, unsigned level)
 {
 	struct node *node = child;
 	unsigned i;
+	bool shared;
 
 	if (child == NULL)
 		return;
@@ -1188,9 +1242,15 @@ free_tree(struct store *s, struct cpu *cpu, void *child, unsigned level)
 		for (i = 0; i < NODE_LINKS; i++)
 			free_tree(s, cpu, node->link[i], level - 1);
 		page_free(s->pool, cpu, node);
-	} else if (page_kill(s, child)) {
-		page_free(s->pool, cpu, child);
+		return;
 	}
+	shared = is_shared(atomic_load(page_meta(child)));
+	if (!page_kill(s, child))
+		return;
+	if (shared)
+		drop_page(s->pool, cpu, child);
+	else
+		page_free(s->pool, cpu, child);
 }
 
 void
@@ -1200,6 +1260,80 @@ store_free(struct store *s, struct cpu *cpu)
 		return;
 	free_tree(s, cpu, s->root, s->height);
 	free(s);
+}
+
+/*
+ * One more tree has the page.  -EBUSY: it has all the pins that it can bear.
+ */
+static int
+page_share(struct store *s, void *page)
+{
+	page_meta_t *meta = page_meta(page);
+	uint32_t old = atomic_load(meta), new;
+
+	do {
+		if ((old & PINS) >= MAX_SHOWN)
+			return -EBUSY;
+		assert(is_shared(old) || !(old & (DEAD | WRITERS)));
+		new = is_shared(old) ? old + PIN : (old | SHARED) + 2 * PIN;
+	} while (!atomic_compare_exchange_weak(meta, &old, new));
+	atomic_fetch_add(&s->nr_pages, 1);
+	count_valid(s, old, 0);
+	return 0;
+}
+
+/* A tree of the same pages; as far as it came, if it fails. */
+static int
+share_tree(struct store *s, void *from, unsigned level, void **to)
+{
+	struct node *node = from, *copy;
+	uint32_t nr = 0;
+	void *child;
+	int ret = 0;
+
+	*to = NULL;
+	if (from == NULL)
+		return 0;
+	if (level == 0) {
+		ret = page_share(s, from);
+		*to = ret == 0 ? from : NULL;
+		return ret;
+	}
+	copy = take_page(s, NULL, PAGE_ZEROED, NULL);
+	if (copy == NULL)
+		return -ENOSPC;
+	*to = copy;
+	for (unsigned i = 0; ret == 0 && i < NODE_LINKS; i++) {
+		ret = share_tree(s, node->link[i], level - 1, &child);
+		atomic_init(&copy->link[i], child);
+		nr += child != NULL;
+	}
+	atomic_init(page_meta(copy), nr);
+	return ret;
+}
+
+int
+store_snapshot(struct store *of, struct store **out)
+{
+	struct store *s = aligned_calloc(1, sizeof(*s));
+	void *root;
+	int ret;
+
+	if (s == NULL)
+		return -ENOMEM;
+	s->pool = of->pool;
+	s->size = of->size;
+	s->max_pages = of->max_pages;
+	s->blocksize = of->blocksize;
+	s->height = of->height;
+	ret = share_tree(s, of->root, of->height, &root);
+	atomic_init(&s->root, root);
+	if (ret != 0) {
+		store_free(s, NULL);
+		return ret;
+	}
+	*out = s;
+	return 0;
 }
 
 /* Every block that holds data counts as a whole. */
@@ -1218,6 +1352,8 @@ make_blocks_valid(struct store *s, void *child, unsigned level)
 		return;
 	}
 	meta = atomic_load(page_meta(child));
+	if (is_shared(meta)) /* by the other's blocks, too */
+		return;
 	for (offset = 0; offset < PAGE_SIZE; offset += s->blocksize) {
 		uint32_t block = blocks_touched(s, offset, s->blocksize);
 
