@@ -30,6 +30,7 @@ struct backing_file {
 	struct backing core; /* what the disk has; its file is this */
 	int fd;
 	bool is_memory; /* a memfd: another has the descriptor, too */
+	bool has_thread;
 	pthread_t thread;
 	pthread_mutex_t lock; /* of what follows */
 	pthread_cond_t has_work;
@@ -197,6 +198,7 @@ start_thread(struct backing_file *f)
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	err = pthread_create(&f->thread, NULL, sync_thread, f);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	f->has_thread = err == 0;
 	return -err;
 }
 
@@ -322,7 +324,6 @@ backing_open(struct daemon *d, const struct disk *disk, uint64_t size,
 	ret = fit(disk, f->fd, size, err, errlen);
 	if (ret == 0 && (ret = start_thread(f)) != 0)
 		refuse_file(disk, ret, strerror(-ret), err, errlen);
-	f->ends = ret != 0;
 	if (ret != 0)
 		backing_close(&f->core);
 	else
@@ -346,7 +347,7 @@ backing_close(struct backing *b)
 	if (b == NULL)
 		return;
 	f = b->file;
-	if (!f->ends) { /* else there is no thread */
+	if (f->has_thread) {
 		pthread_mutex_lock(&f->lock);
 		f->ends = true;
 		pthread_cond_signal(&f->has_work);

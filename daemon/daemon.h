@@ -9,6 +9,7 @@
  *	fill.c     a device that begins with the data of an image
  *	backing.c  files that keep their data
  *	power.c    devices that go: their clients, their queue, their data
+ *	snapshot.c devices that begin with the data of another
  *	export.c   what NBD sees of the disks, and under which names
  *	loop.c     a thread that plays a CPU: turn() runs the whole pipeline
  *	listen.c   sockets that accept
@@ -78,6 +79,7 @@ struct sysfs;
 struct tracer;
 TAILQ_HEAD(departure_list, departure);
 TAILQ_HEAD(fill_list, fill);
+TAILQ_HEAD(snapshot_list, snapshot);
 TAILQ_HEAD(conn_list, conn);
 TAILQ_HEAD(ctlconn_list, ctlconn);
 TAILQ_HEAD(tracer_list, tracer);
@@ -361,6 +363,8 @@ void waiter_cancel(struct waiter *w);
 void waiter_settle(void *from, struct disk *disk);
 int
 waiter_create(void *from, const struct device *dev, char *err, size_t errlen);
+int waiter_snapshot(
+    void *from, struct disk *of, struct device *dev, char *err, size_t errlen);
 int
 waiter_power(void *from, struct disk *disk, bool on, char *err, size_t errlen);
 int waiter_remove(void *from, struct disk *disk);
@@ -525,18 +529,19 @@ const struct nbd_export *export_default(const struct daemon *d);
 /* -------------------------------------------------------------- device.c */
 
 /*
- * Make a disk of it, the last one, power it on, and serve it.  0; -EINPROGRESS:
- * there is one, and the rest is as fill_disk() has it, and if that fails there
- * is none any more; or -errno with a sentence.
+ * Make a disk of it, the last one, with this data (NULL: none; the disk's in
+ * any case), power it on, and serve it.  0; -EINPROGRESS: there is one, and the
+ * rest is as fill_disk() has it, and if that fails there is none any more; or
+ * -errno with a sentence.
  */
-int device_add(
-    struct daemon *d, const struct device *dev, char *err, size_t errlen);
+int device_add(struct daemon *d, const struct device *dev, struct store *data,
+    char *err, size_t errlen);
 /*
  * The same of a daemon that runs: it is traced, and announced in the log, too,
  * and to who watches, with by whom.
  */
-int device_introduce(struct daemon *d, const struct device *dev, const char *by,
-    char *err, size_t errlen);
+int device_introduce(struct daemon *d, const struct device *dev,
+    struct store *data, const char *by, char *err, size_t errlen);
 /* The power of one comes on, likewise. */
 int
 device_power_on(struct daemon *d, struct disk *disk, char *err, size_t errlen);
@@ -596,6 +601,22 @@ int power_off(struct daemon *d, struct disk *disk, bool remove);
 bool power_removes(const struct daemon *d, const struct disk *disk);
 /* The daemon ends, and no worker runs any more. */
 void power_fini(struct daemon *d);
+
+/* ------------------------------------------------------------ snapshot.c */
+
+/*
+ * Make a disk of a device, with the data of another.  0; -EINPROGRESS: the
+ * other is being frozen, and when it has settled, the device is served, or
+ * dropped; or -errno with a sentence.  Main loop.
+ */
+int snapshot_begin(struct daemon *d, struct disk *of, struct device *dev,
+    const char *by, char *err, size_t errlen);
+/*
+ * A disk has settled, with that error: what comes of it, if it was for a
+ * snapshot.  0, or -errno with a sentence.
+ */
+int snapshot_settled(
+    struct daemon *d, struct disk *of, int error, char *err, size_t errlen);
 
 /* -------------------------------------------------------------- reload.c */
 
@@ -748,6 +769,7 @@ struct daemon {
 	ev_timer grace, too_late; /* of a shutdown */
 	ev_timer settle;          /* while a disk's change is under way */
 	SLIST_HEAD(memory_file_list, memory_file) memory_files; /* backing.c */
+	struct snapshot_list snapshots;   /* of disks that are being frozen */
 	struct fill_list fills;           /* of disks that are to go on */
 	struct departure_list departures; /* of disks that go off */
 	ev_timer depart;                  /* while there are any */

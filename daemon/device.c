@@ -41,11 +41,16 @@ free_index(const struct daemon *d)
 }
 
 int
-device_add(struct daemon *d, const struct device *dev, char *err, size_t errlen)
+device_add(struct daemon *d, const struct device *dev, struct store *data,
+    char *err, size_t errlen)
 {
 	struct disk *disk = disk_new(dev->name, d->machine, d->pages);
 	int ret = -ENOMEM;
 
+	if (disk != NULL)
+		disk_give_store(disk, data, NULL);
+	else
+		store_free(data, NULL);
 	if (disk == NULL || make_room(d) != 0 ||
 	    attr_copy(disk_attrs, &disk->set, &dev->conf) != 0) {
 		refuse(err, errlen, ret, "out of memory");
@@ -102,10 +107,10 @@ present(struct daemon *d, struct disk *disk)
 }
 
 int
-device_introduce(struct daemon *d, const struct device *dev, const char *by,
-    char *err, size_t errlen)
+device_introduce(struct daemon *d, const struct device *dev, struct store *data,
+    const char *by, char *err, size_t errlen)
 {
-	int ret = device_add(d, dev, err, errlen);
+	int ret = device_add(d, dev, data, err, errlen);
 
 	if (ret != 0 && ret != -EINPROGRESS)
 		return ret;

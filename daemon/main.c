@@ -290,6 +290,7 @@ make_disks(struct daemon *d, struct config *c)
 		.places = ctlconn_places,
 		.config = d->config,
 		.create = waiter_create,
+		.snapshot = waiter_snapshot,
 		.power = waiter_power,
 		.remove = waiter_remove,
 		.await = ctlconn_await,
@@ -299,7 +300,7 @@ make_disks(struct daemon *d, struct config *c)
 		.state = ctlconn_state,
 	};
 	STAILQ_FOREACH(dev, &c->devices, link)
-		if (device_add(d, dev, err, sizeof(err)) != 0)
+		if (device_add(d, dev, NULL, err, sizeof(err)) != 0)
 			log_fatal("%s: %s: %s", dev->where, dev->name, err);
 }
 
@@ -477,6 +478,7 @@ on_settle(struct ev_loop *ev, ev_timer *w, int revents)
 			more = true;
 			continue;
 		}
+		ret = snapshot_settled(d, disk, ret, err, sizeof(err));
 		export_offer_trim(d, disk);
 		watch_settled(d, disk, ret == 0);
 		waiter_settled(d, disk, ret, err);
@@ -673,6 +675,7 @@ main(int argc, char **argv)
 	TAILQ_INIT(&d.tracers);
 	TAILQ_INIT(&d.clients);
 	TAILQ_INIT(&d.fills);
+	TAILQ_INIT(&d.snapshots);
 	TAILQ_INIT(&d.departures);
 	pthread_mutex_init(&d.clients_lock, NULL);
 	if (config_init(&c) != 0)

@@ -181,6 +181,14 @@ run_remove(const struct args *args)
 
 /* Spelled out: for the kernel "of" is off, and clients would be gone. */
 static void
+run_snapshot(const struct args *args)
+{
+	json_decref(ask_with(
+	    "snapshot", json_pack("{s:s, s:s, s:s}", "command", "snapshot",
+			    "name", args->argv[0], "new", args->argv[1])));
+}
+
+static void
 run_power(const struct args *args)
 {
 	static const char *const words[] = { "on", "off", "1", "0", NULL };
@@ -994,6 +1002,9 @@ static const struct command {
 	    run_remove, "j" },
 	{ "power", "NAME on|off", "the same as set NAME power 1|0", 2, 2,
 	    run_power, "j" },
+	{ "snapshot", "NAME NEW",
+	    "make a device with the data of another, which they share", 2, 2,
+	    run_snapshot, "j" },
 	{ "badblocks", "NAME [list|clear|add|remove [RANGE]...]",
 	    "bad blocks, as sectors 8-15", 1, INT_MAX, run_badblocks, "j" },
 	{ "fault", "NAME [list|add|remove|release|wait|log] ...",

@@ -31,7 +31,7 @@ static void
 add(struct daemon *d, struct config *next, struct device *dev)
 {
 	char err[MAX_ERROR] = "";
-	int ret = device_introduce(d, dev, "reload", err, sizeof(err));
+	int ret = device_introduce(d, dev, NULL, "reload", err, sizeof(err));
 
 	if (ret != 0 && ret != -EINPROGRESS) {
 		log_warn("%s: %s: %s: not served", dev->where, dev->name, err);

@@ -42,12 +42,24 @@ waiter_create(void *from, const struct device *dev, char *err, size_t errlen)
 {
 	struct waiter *w = from;
 	struct daemon *d = w->daemon;
-	int ret = device_introduce(d, dev, w->by, err, errlen);
+	int ret = device_introduce(d, dev, NULL, w->by, err, errlen);
 
 	if (ret == -EINPROGRESS)
 		waiter_wait(w, d->disk[d->nr_disks - 1], false);
 	if (ret == 0)
 		systemd_ready(d);
+	return ret;
+}
+
+int
+waiter_snapshot(
+    void *from, struct disk *of, struct device *dev, char *err, size_t errlen)
+{
+	struct waiter *w = from;
+	int ret = snapshot_begin(w->daemon, of, dev, w->by, err, errlen);
+
+	if (ret == -EINPROGRESS)
+		waiter_wait(w, of, false);
 	return ret;
 }
 

@@ -291,6 +291,35 @@ run_create(struct call *call)
 }
 
 static json_t *
+run_snapshot(struct call *call)
+{
+	struct disk *d = find_disk(call);
+	const struct ctl *ctl = call->ctl;
+	const char *name =
+	    json_string_value(json_object_get(call->request, "new"));
+	char err[CTL_MAX_ERROR] = "";
+	struct device *dev;
+	int ret;
+
+	if (d == NULL)
+		return fail(ENODEV, "%s: no such device", call->name);
+	if (name == NULL)
+		return fail(EINVAL, "snapshot: \"new\" is missing");
+	if (ctl->config == NULL || ctl->snapshot == NULL)
+		return fail(EOPNOTSUPP, "no device can be made");
+	ret = config_snapshot(ctl->config, name, d, &dev, err, sizeof(err));
+	if (ret != 0)
+		return fail(-ret, "%s: %s", name, err);
+	ret = ctl->snapshot(call->from, d, dev, err, sizeof(err));
+	if (ret == -EINPROGRESS)
+		return NULL;
+	if (ret == 0)
+		return json_pack("{s:b}", "ok", 1);
+	config_drop(ctl->config, dev);
+	return fail(-ret, "%s: %s", d->name, err);
+}
+
+static json_t *
 run_remove(struct call *call)
 {
 	struct disk *d = find_disk(call);
@@ -765,6 +794,7 @@ static const struct command {
 	{ "create", .run = run_create, .needs_name = true },
 	{ "remove", .run = run_remove, .needs_name = true },
 	{ "power", .run = run_power, .needs_name = true },
+	{ "snapshot", .run = run_snapshot, .needs_name = true },
 	{ "stat", .run_on = run_stat },
 	{ "inflight", .run_on = run_inflight },
 	{ "segments", .run_on = run_segments },

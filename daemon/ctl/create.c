@@ -87,3 +87,43 @@ config_create(struct config *c, const char *name, json_t *attributes,
 		*out = d;
 	return ret;
 }
+
+/* What is a device's own, or cannot be another's as well. */
+static bool
+is_its_own(const struct attr *a)
+{
+	static const char *const own[] = { "index", "export_names", "fill",
+		"backing", "trace", NULL };
+	unsigned i = 0;
+
+	while (own[i] != NULL && strcmp(a->name, own[i]) != 0)
+		i++;
+	return own[i] != NULL;
+}
+
+int
+config_snapshot(struct config *c, const char *name, const struct disk *of,
+    struct device **out, char *err, size_t errlen)
+{
+	struct device *d;
+	int ret = 0;
+
+	if (config_find(c, name) != NULL)
+		return refuse(err, errlen, -EEXIST, "there is one already");
+	d = config_add(c, name, "control", err, errlen);
+	if (d == NULL)
+		return -EINVAL;
+	d->at_run_time = true;
+	for (const struct attr *a = disk_attrs; ret == 0 && a->name; a++)
+		if (!is_its_own(a))
+			ret = attr_copy_one(a, &d->conf, &of->set);
+	if (ret != 0)
+		refuse(err, errlen, ret, "out of memory");
+	else
+		ret = check_names(c, d, err, errlen);
+	if (ret != 0)
+		config_drop(c, d);
+	else
+		*out = d;
+	return ret;
+}

@@ -247,6 +247,13 @@ bool unquote(char *text);
 int config_create(struct config *c, const char *name, struct json_t *attributes,
     struct device **out, char *err, size_t errlen);
 
+/*
+ * The same with the settings that a disk has by now, but for what is its own
+ * (its index and other names) and files (fill, backing, trace).
+ */
+int config_snapshot(struct config *c, const char *name, const struct disk *of,
+    struct device **out, char *err, size_t errlen);
+
 /* -------------------------------------------------------------- origin.c */
 
 enum origin_kind {
@@ -703,6 +710,12 @@ struct ctl {
 	 */
 	int (*create)(
 	    void *from, const struct device *dev, char *err, size_t errlen);
+	/*
+	 * The same with the data that a disk has: -EINPROGRESS: the disk is
+	 * frozen, and whoever does that sees to the device.  NULL: nobody can.
+	 */
+	int (*snapshot)(void *from, struct disk *of, struct device *dev,
+	    char *err, size_t errlen);
 	/*
 	 * Power on or off: 0; -EINPROGRESS: `from` gets its answer of
 	 * ctl_settled(); or -errno with a sentence.  NULL: nobody can.

@@ -127,7 +127,7 @@ int store_resize(struct store *s, uint64_t size, uint32_t blocksize);
  * it) until one of them is written: each has pages of its own then.  Of a page
  * that both have, each store's limit counts all, the pool's once.  Nobody
  * writes meanwhile; but others may read.  0; -ENOSPC or -ENOMEM; -EBUSY: of
- * some page there are thousands already.  Some TODO ms a GiB.  Any thread.
+ * some page there are thousands already.  10 to 20 ms a GiB.  Any thread.
  */
 int store_snapshot(struct store *of, struct store **out);
 /* The same limit as store_new()'s.  Nobody writes. */
@@ -674,6 +674,7 @@ struct disk {
 	struct timing_cpu *timing_cpu;   /* NULL: no model was ever there */
 	_Atomic uint64_t stalled_until;  /* ns; before now: it is not */
 	struct disk_change *change;      /* under way, or NULL */
+	struct store *snapshot;          /* made, and not taken yet */
 };
 
 /*
@@ -728,6 +729,15 @@ int disk_set(struct disk *d, const char *name, const char *value, uint64_t now,
  * after DISK_SETTLE_NS requests were still in flight, and nothing has changed.
  */
 int disk_settle(struct disk *d, uint64_t now, char *err, size_t errlen);
+
+/*
+ * A snapshot of its data, for disk_take_snapshot(): of all that reads see, also
+ * of what a cache has not written.  0; -EINPROGRESS, it is on, and
+ * disk_settle() goes on with it, as with a change; or -errno with a sentence.
+ */
+int disk_snapshot(struct disk *d, uint64_t now, char *err, size_t errlen);
+/* The caller's; NULL: it has no data. */
+struct store *disk_take_snapshot(struct disk *d);
 
 enum {                      /* disk_extent() */
 	DISK_HOLE = 1 << 0, /* nothing is held there */

@@ -469,6 +469,7 @@ struct disk_change {
 	struct disk_conf set; /* with the texts of d->set: none is live */
 	struct disk_conf conf;
 	struct queue_conf queue;
+	bool snapshot; /* that is all */
 	char what[96]; /* "queue/scheduler: \"mq-deadline\"", for messages */
 	uint64_t give_up_ns;
 };
@@ -646,6 +647,60 @@ change_queue(struct disk *d)
 	return ret;
 }
 
+/* Nobody writes. */
+static int
+share_data(struct disk *d)
+{
+	assert(d->snapshot == NULL);
+	if (d->kept == NULL)
+		return 0;
+	return store_snapshot(d->kept, &d->snapshot);
+}
+
+int
+disk_snapshot(struct disk *d, uint64_t now, char *err, size_t errlen)
+{
+	int ret;
+
+	if (d->filling || d->powering_down || d->change != NULL)
+		return refuse(err, errlen, -EBUSY,
+		    "snapshot: a change is being made, or the power going on "
+		    "or off");
+	if (disk_shown(d)->zoned)
+		return refuse(err, errlen, -EINVAL,
+		    "snapshot: allowed: none, as zoned is set");
+	if (d->queue == NULL && d->set.backing != NULL)
+		return refuse(err, errlen, -EINVAL,
+		    "snapshot: \"%.200s\" (backing) has its data while it is "
+		    "off; allowed: while it is on",
+		    d->set.backing);
+	if (d->queue == NULL) {
+		ret = share_data(d);
+		return ret == 0 ? 0
+				: refuse(err, errlen, ret, "snapshot: %s",
+				      strerror(-ret));
+	}
+	d->change = calloc(1, sizeof(*d->change));
+	if (d->change == NULL)
+		return refuse(err, errlen, -ENOMEM, "snapshot: no memory");
+	d->change->set = d->set; /* what is set at once goes there, too */
+	d->change->conf = d->conf;
+	d->change->snapshot = true;
+	snprintf(d->change->what, sizeof(d->change->what), "snapshot");
+	d->change->give_up_ns = now + DISK_SETTLE_NS;
+	queue_freeze(d->queue);
+	return -EINPROGRESS;
+}
+
+struct store *
+disk_take_snapshot(struct disk *d)
+{
+	struct store *s = d->snapshot;
+
+	d->snapshot = NULL;
+	return s;
+}
+
 int
 disk_settle(struct disk *d, uint64_t now, char *err, size_t errlen)
 {
@@ -654,13 +709,13 @@ disk_settle(struct disk *d, uint64_t now, char *err, size_t errlen)
 
 	assert(c != NULL);
 	if (queue_frozen(d->queue)) {
-		ret = change_queue(d);
+		ret = c->snapshot ? share_data(d) : change_queue(d);
 		if (ret == -EINPROGRESS)
 			return ret;
-		if (ret == 0) {
+		if (ret == 0 && !c->snapshot) {
 			take_over(d);
 			apply(d, now);
-		} else
+		} else if (ret != 0)
 			refuse(err, errlen, ret, "%s: %s", c->what,
 			    strerror(-ret));
 	} else if (now < c->give_up_ns) {
@@ -711,6 +766,7 @@ disk_free(struct disk *d)
 	cache_flush(&d->cache, d->pool, NULL);
 	cache_fini(&d->cache);
 	store_free(d->kept, NULL);
+	store_free(d->snapshot, NULL);
 	attr_fini(disk_attrs, &d->set);
 	throttle_fini(&d->throttle);
 	free(d);

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/rng.h"
 #include "dev/dev.h"
 #include "host.h"
 
@@ -1694,6 +1695,158 @@ is_freed_by_who_is_no_cpu(void **state)
 	machine_free(m);
 }
 
+/* ---- snapshots */
+
+#define SNAPS      4u
+#define SNAP_PAGES 40u
+#define SNAP_SIZE  (SNAP_PAGES * PAGE_SIZE)
+
+static struct {
+	struct store *s[SNAPS];
+	char want[SNAPS][SNAP_SIZE];
+} family;
+
+static void
+change_one(struct bench *b, unsigned i, struct rng *rng)
+{
+	static char data[SNAP_SIZE];
+	struct store *s = family.s[i];
+	uint64_t pos = rng_below(rng, SNAP_SIZE / 512) * 512;
+	uint64_t len = 512 * (1 + rng_below(rng, 24));
+	void *page[8];
+	unsigned nr;
+
+	if (len > SNAP_SIZE - pos)
+		len = SNAP_SIZE - pos;
+	memset(data, (int)(1 + rng_below(rng, 200)), len);
+	switch (rng_below(rng, 4)) {
+	case 0:
+		memset(data, 0, len);
+		assert_int_equal(store_discard(s, b->cpu, pos, len), 0);
+		break;
+	case 1:
+		nr = (unsigned)((pos + len - 1) / PAGE_SIZE - pos / PAGE_SIZE +
+				1);
+		assert_int_equal(page_lend(b->p, b->cpu, page, nr), nr);
+		for (uint64_t at = pos; at < pos + len; at += 512)
+			memcpy((char *)page[at / PAGE_SIZE - pos / PAGE_SIZE] +
+				   at % PAGE_SIZE,
+			    data, 512);
+		assert_int_equal(
+		    store_write_pages(s, b->cpu, pos, page, len), 0);
+		page_return(b->p, b->cpu, page, nr);
+		break;
+	default: assert_int_equal(store_write(s, b->cpu, pos, data, len), 0);
+	}
+	memcpy(family.want[i] + pos, data, len);
+}
+
+/* One takes the place of another, whichever came first. */
+static void
+replace_one(struct bench *b, struct rng *rng)
+{
+	unsigned from = (unsigned)rng_below(rng, SNAPS);
+	unsigned to = (unsigned)rng_below(rng, SNAPS);
+
+	if (from == to)
+		return;
+	store_free(family.s[to], rng_below(rng, 2) ? b->cpu : NULL);
+	assert_int_equal(store_snapshot(family.s[from], &family.s[to]), 0);
+	memcpy(family.want[to], family.want[from], SNAP_SIZE);
+	assert_int_equal(
+	    store_blocks(family.s[to]), store_blocks(family.s[from]));
+	assert_int_equal(
+	    store_memory(family.s[to]), store_memory(family.s[from]));
+}
+
+static void
+snapshots_of_snapshots_are_each_their_own(void **state)
+{
+	struct bench b = bench_new(SNAP_SIZE, 512, 0);
+	struct rng rng = rng_stream(20, 26);
+	struct store *mine = b.s;
+
+	(void)state;
+	memset(&family, 0, sizeof(family));
+	for (unsigned i = 0; i < SNAPS; i++)
+		family.s[i] = store_new(b.p, SNAP_SIZE, 512, 0);
+	for (unsigned n = 0; n < 20000; n++) {
+		change_one(&b, (unsigned)rng_below(&rng, SNAPS), &rng);
+		if (n % 16 != 0)
+			continue;
+		replace_one(&b, &rng);
+		rest(b.p, b.cpu);
+		turn(b.cpu);
+		for (unsigned i = 0; i < SNAPS; i++) {
+			b.s = family.s[i];
+			assert_bytes(&b, 0, family.want[i], SNAP_SIZE);
+		}
+	}
+	for (unsigned i = 0; i < SNAPS; i++)
+		store_free(family.s[i], b.cpu);
+	b.s = mine;
+	bench_free(&b); /* all pages come home */
+}
+
+static void
+a_snapshot_takes_no_memory_for_data(void **state)
+{
+	struct bench b = bench_new(64 * PAGE_SIZE, 512, 0);
+	char data[PAGE_SIZE];
+	struct store *s;
+	uint64_t before;
+
+	(void)state;
+	memset(data, 'a', sizeof(data));
+	for (unsigned i = 0; i < 64; i++)
+		assert_int_equal(
+		    store_write(b.s, b.cpu, i * PAGE_SIZE, data, PAGE_SIZE), 0);
+	before = page_pool_used(b.p);
+	assert_int_equal(store_snapshot(b.s, &s), 0);
+	assert_int_equal(page_pool_used(b.p), before + PAGE_SIZE); /* a node */
+	assert_int_equal(store_memory(s), store_memory(b.s));
+	memset(data, 'b', sizeof(data));
+	assert_int_equal(store_write(s, b.cpu, 10, data, 10), 0);
+	assert_int_equal(page_pool_used(b.p), before + 2 * PAGE_SIZE);
+	store_read(b.s, b.cpu, 0, data, PAGE_SIZE);
+	assert_int_equal(data[10], 'a');
+	store_free(s, b.cpu);
+	assert_int_equal(page_pool_used(b.p), before);
+	bench_free(&b);
+}
+
+/* Not exempt as what is pinned: there is no bound on what is shared. */
+static void
+a_full_pool_refuses_a_page_of_ones_own(void **state)
+{
+	char data[PAGE_SIZE] = "";
+	struct store *s;
+	struct bench b;
+	void *page[1];
+
+	(void)state;
+	b.m = host_new(1);
+	b.cpu = b.m->cpu;
+	b.p = page_pool_new(b.m, 66 * PAGE_SIZE);
+	b.s = store_new(b.p, 64 * PAGE_SIZE, 512, 0);
+	turn(b.cpu);
+	for (unsigned i = 0; i < 64; i++)
+		assert_int_equal(
+		    store_write(b.s, b.cpu, i * PAGE_SIZE, data, PAGE_SIZE), 0);
+	assert_int_equal(store_snapshot(b.s, &s), 0);
+	assert_int_equal(store_write(s, b.cpu, 10, "x", 1), -ENOSPC);
+	assert_int_equal(page_lend(b.p, b.cpu, page, 1), 1);
+	assert_int_equal(
+	    store_write_pages(s, b.cpu, 0, page, PAGE_SIZE), -ENOSPC);
+	page_return(b.p, b.cpu, page, 1);
+	store_free(b.s, b.cpu); /* what was shared is its own, to be replaced */
+	rest(b.p, b.cpu);
+	turn(b.cpu);
+	assert_int_equal(store_write(s, b.cpu, 10, "x", 1), 0);
+	b.s = s;
+	bench_free(&b);
+}
+
 int
 main(void)
 {
@@ -1744,6 +1897,9 @@ main(void)
 		cmocka_unit_test(larger_blocks_are_full_with_any_data_in_them),
 		cmocka_unit_test(changes_its_limit),
 		cmocka_unit_test(is_freed_by_who_is_no_cpu),
+		cmocka_unit_test(snapshots_of_snapshots_are_each_their_own),
+		cmocka_unit_test(a_snapshot_takes_no_memory_for_data),
+		cmocka_unit_test(a_full_pool_refuses_a_page_of_ones_own),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
