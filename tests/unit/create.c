@@ -159,6 +159,43 @@ is_not_missed_in_files_that_never_had_it(void **state)
 	config_fini(&c);
 }
 
+static void
+a_snapshot_has_the_settings_but_what_is_its_own(void **state)
+{
+	struct disk of = {};
+
+	(void)state;
+	open_config(NULL);
+	assert_int_equal(attr_init(disk_attrs, &of.set), 0);
+	assert_int_equal(
+	    attr_set(disk_attrs, &of.set, "size", "8", false, err, sizeof(err)),
+	    0);
+	for (unsigned i = 0; i < 4; i++) {
+		static const char *const own[] = { "backing", "trace", "fill",
+			"export_names" };
+
+		assert_int_equal(attr_set(disk_attrs, &of.set, own[i], "mine",
+				     false, err, sizeof(err)),
+		    0);
+	}
+	assert_int_equal(
+	    config_snapshot(&c, "nullb0", &of, &made, err, sizeof(err)),
+	    -EEXIST);
+	assert_int_equal(
+	    config_snapshot(&c, "disk", &of, &made, err, sizeof(err)), -EEXIST);
+	assert_string_equal(err, "is a name of nullb0 already");
+	assert_int_equal(
+	    config_snapshot(&c, "copy", &of, &made, err, sizeof(err)), 0);
+	assert_ptr_equal(config_find(&c, "copy"), made);
+	assert_int_equal(made->conf.size, 8 << 20);
+	assert_null(made->conf.backing);
+	assert_null(made->conf.trace);
+	assert_null(made->conf.fill);
+	assert_null(made->conf.export_names);
+	attr_fini(disk_attrs, &of.set);
+	config_fini(&c);
+}
+
 int
 main(void)
 {
@@ -169,6 +206,8 @@ main(void)
 		cmocka_unit_test(refuses_names_that_no_device_may_have),
 		cmocka_unit_test(refuses_attributes_and_makes_nothing),
 		cmocka_unit_test(is_not_missed_in_files_that_never_had_it),
+		cmocka_unit_test(
+		    a_snapshot_has_the_settings_but_what_is_its_own),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
