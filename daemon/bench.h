@@ -56,7 +56,7 @@ bool bench_run(const struct bench_side *s, struct figures *f, struct run *run,
     void (*tick)(void *arg, double seconds), void *arg);
 /*
  * Run it for some seconds at most, and trace the first device that the job
- * uses.  NULL: it was stopped.
+ * uses.  NULL: it was stopped, or failed, and why was said to standard error.
  */
 struct heat *
 bench_trace(const struct bench_side *s, const char *device, unsigned seconds);

@@ -521,6 +521,26 @@ new_run(struct comparison *c)
 	return &c->run[c->nr_runs];
 }
 
+/* After the first run: hours of them are not to be lost for a name. */
+static void
+check_plots(const struct figures *f, const struct args *a)
+{
+	unsigned i;
+
+	for (i = 0; i < a->nr_plots; i++) {
+		if (figures_find(f, a->plot[i]) != NULL)
+			continue;
+		fprintf(stderr,
+		    "nullb-compare: --plot: %s: no such figure; "
+		    "they are:",
+		    a->plot[i]);
+		for (i = 0; i < f->nr; i++)
+			fprintf(stderr, " %s", f->figure[i].name);
+		fputc('\n', stderr);
+		exit(EXIT_USAGE);
+	}
+}
+
 /* False: it was stopped. */
 static bool
 run_once(struct comparison *c, const struct bench_side *s, enum side side,
@@ -539,6 +559,8 @@ run_once(struct comparison *c, const struct bench_side *s, enum side side,
 	done = bench_run(&s[side], f, run, on_tick, p);
 	clock_gettime(CLOCK_MONOTONIC, &t[1]);
 	if (done) {
+		if (p->nr_runs == 0)
+			check_plots(f, p->args);
 		report_run(p, c, run, f);
 		c->nr_runs++;
 		p->nr_runs++;
@@ -555,6 +577,7 @@ run_rounds(
     struct comparison *c, const struct bench_side *s, const struct args *a)
 {
 	struct progress p = {
+		.args = a,
 		.max_runs = 2 * (a->warm_up + a->rounds),
 		.shows = isatty(STDERR_FILENO),
 		.verbose = a->verbose,
@@ -598,12 +621,27 @@ trace_sides(
 		c->heat[i] =
 		    bench_trace(&s[i], first_device(&s[i], job), TRACE_S);
 		free(job);
-		if (c->heat[i] == NULL)
+		if (c->heat[i] == NULL && bench_stopped)
 			c->cut_short = true;
+		else if (c->heat[i] == NULL)
+			comparison_note(c, "there is no trace of %s: it failed",
+			    c->label[i]);
 	}
 }
 
 /* ---- output */
+
+/* Before hours of runs are lost for a path.  What is there stays until then. */
+static void
+check_report(const char *path)
+{
+	FILE *f = path != NULL ? fopen(path, "a") : NULL;
+
+	if (path == NULL)
+		return;
+	if (f == NULL || fclose(f) != 0)
+		die("--report: %s: %s", path, strerror(errno));
+}
 
 static void
 write_report(const struct comparison *c, const char *path)
@@ -649,26 +687,6 @@ print_plots(const struct comparison *c, const struct args *a)
 	}
 	if (nr == 0 && first != NULL)
 		plot(first);
-}
-
-/* Before hours of runs are lost for a name. */
-static void
-check_plots(const struct comparison *c, const struct args *a)
-{
-	unsigned i;
-
-	for (i = 0; i < a->nr_plots; i++) {
-		if (figures_find(&c->figures, a->plot[i]) != NULL)
-			continue;
-		fprintf(stderr,
-		    "nullb-compare: --plot: %s: no such figure; "
-		    "they are:",
-		    a->plot[i]);
-		for (i = 0; i < c->figures.nr; i++)
-			fprintf(stderr, " %s", c->figures.figure[i].name);
-		fputc('\n', stderr);
-		exit(EXIT_USAGE);
-	}
 }
 
 static void
@@ -729,7 +747,6 @@ run_both(struct comparison *c, const struct args *a)
 	run_rounds(c, side, a);
 	if (c->figures.nr == 0)
 		die("stopped before a run that counts was done");
-	check_plots(c, a);
 	trace_sides(c, side, a);
 	bench_side_fini(&side[SIDE_BASE]);
 	bench_side_fini(&side[SIDE_OTHER]);
@@ -743,9 +760,10 @@ main(int argc, char **argv)
 	bool worse;
 
 	parse_args(&a, argc, argv);
+	check_report(a.report);
 	if (a.values != NULL) {
 		take_values(&c, a.values);
-		check_plots(&c, &a);
+		check_plots(&c.figures, &a);
 	} else {
 		bench_init(argv[0]);
 		run_both(&c, &a);

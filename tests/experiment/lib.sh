@@ -9,6 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 B=${B:-build}
 RUNTIME=${RUNTIME:-5}
 ROUNDS=${ROUNDS:-8}
+WARM_UP=${WARM_UP:-1}
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 trap 'exit 1' INT TERM
@@ -23,8 +24,8 @@ compare() {
 	local base=$1 other=$2 job=$3
 
 	shift 3
-	"$B"/nullb-compare --csv --rounds "$ROUNDS" --runtime "$RUNTIME" "$@" \
-		"$base" "$other" "$job" >"$tmp/csv" ||
+	"$B"/nullb-compare --csv --rounds "$ROUNDS" --warm-up "$WARM_UP" \
+		--runtime "$RUNTIME" "$@" "$base" "$other" "$job" >"$tmp/csv" ||
 		die "nullb-compare $base $other $job"
 }
 

@@ -79,9 +79,9 @@ compare --plot nothing -r 1 -w 0 "$tmp/1.conf" "$tmp/1.conf" "$tmp/depth1.fio"
 expect 2 '' '*--plot: nothing: no such figure; they are: fio.iops fio.bw*'
 
 # what others have measured: report B's table
-for _ in 1 2 3 4 5; do
-	echo "base throughput 192014$RANDOM KiB/s higher"
-	echo "other throughput 275515$RANDOM KiB/s higher"
+for i in 1 2 3 4 5; do
+	echo "base throughput $((1920140 + 500 * i)) KiB/s higher"
+	echo "other throughput $((2755159 - 700 * i)) KiB/s higher"
 	echo "base major_page_faults 3777"
 done >"$tmp/values"
 compare --values "$tmp/values"
@@ -133,6 +133,18 @@ python3 - "$tmp/json" <<-X || fail "$out"
 X
 compare --csv -r 2 -w 0 "$tmp/1.conf" "$tmp/1.1.conf" "$tmp/depth1.fio"
 expect 0 *fio.iops* ''
+
+# a page, with what was touched; where it cannot be written, before anything runs
+compare -r 2 -w 0 --trace --report "$tmp/page.html" \
+	"$tmp/1.conf" "$tmp/1.1.conf" "$tmp/depth1.fio"
+expect 0 '*test: *' ''
+grep -q 'Where the I/O went' "$tmp/page.html" || fail "the page has no trace"
+[ "$(stat -c %s "$tmp/page.html")" -lt 1048576 ] || fail "the page is large"
+compare --report "$tmp/none/page.html" "$tmp/1.conf" "$tmp/1.conf" "$tmp/depth1.fio"
+expect 1 '' "*--report: $tmp/none/page.html: No such file*"
+NULLBCTL=/nowhere compare -r 2 -w 0 --trace --report "$tmp/page.html" \
+	"$tmp/1.conf" "$tmp/1.1.conf" "$tmp/depth1.fio"
+expect 0 "*there is no trace of $tmp/1.conf: it failed*" '*nowhere*'
 
 # ^C: what there is; and nothing goes on
 "$COMPARE" -v -r 50 -w 0 "$tmp/1.conf" "$tmp/1.1.conf" "$tmp/depth1.fio" \
