@@ -106,6 +106,17 @@ void figures_fini(struct figures *f);
  */
 int figures_add(struct figures *f, enum side side, const char *name,
     const char *unit, enum better better, bool headline, double value);
+/* Values of one run of a side: once one is not taken, no other is. */
+struct adding {
+	struct figures *figures;
+	enum side side;
+	int ret; /* 0 or -ENOMEM */
+};
+
+/* The name is formatted. */
+void figures_put(struct adding *a, const char *unit, enum better better,
+    bool headline, double value, const char *fmt, ...)
+    __attribute__((format(printf, 6, 7)));
 const struct figure *figures_find(const struct figures *f, const char *name);
 /* 1: other's mean is the better one, -1: the worse; 0: neither. */
 int figure_direction(const struct figure *f);
@@ -220,6 +231,13 @@ struct comparison {
 void comparison_fini(struct comparison *c);
 /* 0 or -ENOMEM. */
 int comparison_note(struct comparison *c, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/*
+ * What is wrong with a file, in words, into *error, which the caller frees:
+ * -EINVAL; or -ENOMEM, and *error is NULL.
+ */
+int compare_error(char **error, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* ------------------------------------------------------------- fiojson.c */

@@ -19,23 +19,12 @@ static const char *const split_name[] = { "size", "chunk", "segments", "gap",
 static const char *const refusal_name[] = { "size", "chunk", "segments", "gap",
 	"closed", "priority", NULL };
 
-struct adding {
-	struct figures *figures;
-	enum side side;
-	int ret; /* the first error */
-};
-
 static void
 add(struct adding *a, const char *group, const char *name, const char *unit,
-    enum better better, double value)
+    double value)
 {
-	char full[128];
-
-	if (a->ret != 0)
-		return;
-	snprintf(full, sizeof(full), "%s.%s", group, name);
-	a->ret =
-	    figures_add(a->figures, a->side, full, unit, better, false, value);
+	figures_put(
+	    a, unit, BETTER_NEITHER, false, value, "%s.%s", group, name);
 }
 
 /* Of the objects that the answers have at that path: the sum of a member. */
@@ -67,12 +56,11 @@ add_operation(struct adding *a, const json_t *devices, const char *op)
 	snprintf(group, sizeof(group), "stat.%s", op);
 	for (i = 0; op_member[i] != NULL; i++) {
 		value[i] = sum(devices, "stat", "sample", op, op_member[i]);
-		add(a, group, op_member[i], "", BETTER_NEITHER, value[i]);
+		add(a, group, op_member[i], "", value[i]);
 	}
 	bios = value[0] + value[1];
-	add(a, group, "merge_share", "%", BETTER_NEITHER,
-	    bios > 0 ? 100 * value[1] / bios : 0);
-	add(a, group, "kib_per_request", "KiB", BETTER_NEITHER,
+	add(a, group, "merge_share", "%", bios > 0 ? 100 * value[1] / bios : 0);
+	add(a, group, "kib_per_request", "KiB",
 	    value[0] > 0 ? value[2] / 2 / value[0] : 0);
 }
 
@@ -83,7 +71,7 @@ add_mean(struct adding *a, const json_t *devices, const char *name)
 	double nr = sum(devices, "segments", "segments", name, "count");
 	double total = sum(devices, "segments", "segments", name, "sum");
 
-	add(a, "segments", name, "", BETTER_NEITHER, nr > 0 ? total / nr : 0);
+	add(a, "segments", name, "", nr > 0 ? total / nr : 0);
 }
 
 static void
@@ -91,7 +79,7 @@ add_counts(struct adding *a, const json_t *devices, const char *group,
     const char *const *name)
 {
 	for (; *name != NULL; name++)
-		add(a, group, *name, "", BETTER_NEITHER,
+		add(a, group, *name, "",
 		    sum(devices, "segments", "segments", group, *name));
 }
 
@@ -128,9 +116,9 @@ devstat_read(const json_t *devices, struct figures *f, struct run *run)
 
 	for (i = 0; op_name[i] != NULL; i++)
 		add_operation(&a, devices, op_name[i]);
-	add(&a, "stat", "io_ticks_ms", "", BETTER_NEITHER,
+	add(&a, "stat", "io_ticks_ms", "",
 	    sum(devices, "stat", "sample", NULL, "io_ticks_ms"));
-	add(&a, "stat", "in_queue_ms", "", BETTER_NEITHER,
+	add(&a, "stat", "in_queue_ms", "",
 	    sum(devices, "stat", "sample", NULL, "in_queue_ms"));
 	add_mean(&a, devices, "bvecs_per_bio");
 	add_mean(&a, devices, "segments_per_request");

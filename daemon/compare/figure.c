@@ -30,6 +30,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +65,22 @@ find(const struct figures *f, const char *name)
 		if (strcmp(f->figure[i].name, name) == 0)
 			return &f->figure[i];
 	return NULL;
+}
+
+void
+figures_put(struct adding *a, const char *unit, enum better better,
+    bool headline, double value, const char *fmt, ...)
+{
+	char name[128];
+	va_list ap;
+
+	if (a->ret != 0)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(name, sizeof(name), fmt, ap);
+	va_end(ap);
+	a->ret = figures_add(
+	    a->figures, a->side, name, unit, better, headline, value);
 }
 
 const struct figure *

@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,18 +42,6 @@ struct reading {
 	struct mean usr, sys; /* percent of a CPU, by the job's time */
 	double ctx, majf, minf;
 };
-
-__attribute__((format(printf, 2, 3))) static int
-refuse(char **error, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	if (vasprintf(error, fmt, ap) < 0)
-		*error = NULL;
-	va_end(ap);
-	return *error != NULL ? -EINVAL : -ENOMEM;
-}
 
 static double
 number(const json_t *object, const char *member)
@@ -91,7 +78,7 @@ bins_read(struct buckets *b, const json_t *bins, char **error)
 		at = strtod(key, &end);
 		if (end == key || *end != '\0' || !(at >= 0) ||
 		    !json_is_integer(count) || json_integer_value(count) < 0)
-			return refuse(
+			return compare_error(
 			    error, "bins: \"%s\" is not a latency", key);
 		ret = buckets_add(b, at, (uint64_t)json_integer_value(count));
 		if (ret != 0)
@@ -127,7 +114,7 @@ job_read(struct reading *r, const json_t *job, struct run *run, char **error)
 	int ret;
 
 	if (failed != 0)
-		return refuse(error, "fio's job %s: %s",
+		return compare_error(error, "fio's job %s: %s",
 		    name != NULL ? name : "?",
 		    strerror(failed > 0 && failed < 4096 ? (int)failed : EIO));
 	for (op = 0; op < NR_RUN_OPS; op++) {
@@ -147,37 +134,14 @@ job_read(struct reading *r, const json_t *job, struct run *run, char **error)
 	return 0;
 }
 
-/* The side and a name of several parts: the call that all of them share. */
-struct adding {
-	struct figures *figures;
-	enum side side;
-	int ret; /* the first error */
-};
-
-__attribute__((format(printf, 6, 7))) static void
-add(struct adding *a, const char *unit, enum better better, bool headline,
-    double value, const char *fmt, ...)
-{
-	char name[128];
-	va_list ap;
-
-	if (a->ret != 0)
-		return;
-	va_start(ap, fmt);
-	vsnprintf(name, sizeof(name), fmt, ap);
-	va_end(ap);
-	a->ret = figures_add(
-	    a->figures, a->side, name, unit, better, headline, value);
-}
-
 /* Nothing where fio was told not to measure it. */
 static void
 add_mean(struct adding *a, const struct mean *m, bool headline,
     const char *what, const char *kind)
 {
 	if (m->nr > 0)
-		add(a, "us", BETTER_LOWER, headline, m->sum / m->nr / 1e3,
-		    "fio.%s.%s.mean", what, kind);
+		figures_put(a, "us", BETTER_LOWER, headline,
+		    m->sum / m->nr / 1e3, "fio.%s.%s.mean", what, kind);
 }
 
 /*
@@ -191,13 +155,13 @@ add_direction(struct adding *a, const struct direction *d,
 {
 	unsigned i;
 
-	add(a, "", BETTER_HIGHER, false, d->iops, "fio.%s.iops", op);
-	add(a, "KiB/s", BETTER_HIGHER, false, d->bw, "fio.%s.bw", op);
+	figures_put(a, "", BETTER_HIGHER, false, d->iops, "fio.%s.iops", op);
+	figures_put(a, "KiB/s", BETTER_HIGHER, false, d->bw, "fio.%s.bw", op);
 	add_mean(a, &d->slat_ns, false, op, "slat");
 	add_mean(a, &d->clat_ns, false, op, "clat");
 	add_mean(a, &d->lat_ns, true, op, "lat");
 	for (i = 0; percentiles[i].name != NULL && clat->nr > 0; i++)
-		add(a, "us", BETTER_LOWER, percentiles[i].headline,
+		figures_put(a, "us", BETTER_LOWER, percentiles[i].headline,
 		    buckets_quantile(clat, percentiles[i].p) / 1e3,
 		    "fio.%s.clat.%s", op, percentiles[i].name);
 }
@@ -213,8 +177,8 @@ add_figures(const struct reading *r, const struct run *run)
 		iops += r->dir[op].iops;
 		bw += r->dir[op].bw;
 	}
-	add(&a, "", BETTER_HIGHER, true, iops, "fio.iops");
-	add(&a, "KiB/s", BETTER_HIGHER, true, bw, "fio.bw");
+	figures_put(&a, "", BETTER_HIGHER, true, iops, "fio.iops");
+	figures_put(&a, "KiB/s", BETTER_HIGHER, true, bw, "fio.bw");
 	for (op = 0; op < NR_RUN_OPS; op++)
 		if (r->dir[op].ios > 0)
 			add_direction(
@@ -222,15 +186,16 @@ add_figures(const struct reading *r, const struct run *run)
 	if (r->syncs > 0)
 		add_mean(&a, &r->sync_ns, true, "sync", "lat");
 	if (r->usr.nr > 0) {
-		add(&a, "%", BETTER_LOWER, false, r->usr.sum / r->usr.nr,
-		    "fio.cpu.usr");
-		add(&a, "%", BETTER_LOWER, false, r->sys.sum / r->sys.nr,
-		    "fio.cpu.sys");
+		figures_put(&a, "%", BETTER_LOWER, false,
+		    r->usr.sum / r->usr.nr, "fio.cpu.usr");
+		figures_put(&a, "%", BETTER_LOWER, false,
+		    r->sys.sum / r->sys.nr, "fio.cpu.sys");
 	}
-	add(&a, "", BETTER_NEITHER, false, r->ctx, "fio.ctx");
-	add(&a, "", BETTER_LOWER, false, r->ctx / run->ios, "fio.ctx_per_io");
-	add(&a, "", BETTER_NEITHER, false, r->majf, "fio.majf");
-	add(&a, "", BETTER_NEITHER, false, r->minf, "fio.minf");
+	figures_put(&a, "", BETTER_NEITHER, false, r->ctx, "fio.ctx");
+	figures_put(
+	    &a, "", BETTER_LOWER, false, r->ctx / run->ios, "fio.ctx_per_io");
+	figures_put(&a, "", BETTER_NEITHER, false, r->majf, "fio.majf");
+	figures_put(&a, "", BETTER_NEITHER, false, r->minf, "fio.minf");
 	return a.ret;
 }
 
@@ -246,7 +211,7 @@ fiojson_read(
 	*error = NULL;
 	run->ios = 0;
 	if (!json_is_array(jobs) || json_array_size(jobs) == 0)
-		return refuse(error, "fio's JSON has no jobs");
+		return compare_error(error, "fio's JSON has no jobs");
 	json_array_foreach(jobs, i, job) {
 		ret = job_read(&r, job, run, error);
 		if (ret != 0)
@@ -255,7 +220,7 @@ fiojson_read(
 	for (i = 0; i < NR_RUN_OPS; i++)
 		run->ios += r.dir[i].ios;
 	if (run->ios == 0)
-		return refuse(error, "fio has done no I/O");
+		return compare_error(error, "fio has done no I/O");
 	return add_figures(&r, run);
 }
 

@@ -75,19 +75,6 @@ is_among(const char *const *names, const char *name)
 	return false;
 }
 
-/* -EINVAL, and why. */
-__attribute__((format(printf, 2, 3))) static int
-refuse(struct rewrite *r, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	if (vasprintf(r->error, fmt, ap) < 0)
-		*r->error = NULL;
-	va_end(ap);
-	return *r->error != NULL ? -EINVAL : -ENOMEM;
-}
-
 /* Each once: several jobs say the same. */
 __attribute__((format(printf, 2, 3))) static int
 note(struct rewrite *r, const char *fmt, ...)
@@ -197,7 +184,8 @@ refuse_place(struct rewrite *r, const char *name, const char *why)
 
 	if (all == NULL)
 		return -ENOMEM;
-	ret = refuse(r, "%s: %s; the devices are: %s", name, why, all);
+	ret = compare_error(
+	    r->error, "%s: %s; the devices are: %s", name, why, all);
 	free(all);
 	return ret;
 }
@@ -358,7 +346,8 @@ take_line(struct rewrite *r, struct section *s, const char *line)
 			*value++ = '\0';
 		if (strncmp(key, "include", 7) == 0 &&
 		    isspace((unsigned char)key[7]))
-			return refuse(r, "%s: the file is not read", key);
+			return compare_error(
+			    r->error, "%s: the file is not read", key);
 		ret = take_option(
 		    r, s, strip(key), value != NULL ? strip(value) : "");
 		if (ret != 0)
@@ -447,7 +436,7 @@ section_write_job(struct rewrite *r, struct section *s)
 		return 0;
 	}
 	if (engine != NULL && !is_among(file_engines, engine))
-		return refuse(r,
+		return compare_error(r->error,
 		    "job %s: ioengine=%s does no I/O on a block "
 		    "device, or this does not know it",
 		    s->name, engine);
@@ -540,8 +529,8 @@ rewrite_lines(struct rewrite *r, const char *text)
 		nr++;
 		len = strcspn(text, "\n");
 		if (len > MAX_LINE) {
-			ret = refuse(
-			    r, "line %u: more than %u bytes", nr, MAX_LINE);
+			ret = compare_error(r->error,
+			    "line %u: more than %u bytes", nr, MAX_LINE);
 			break;
 		}
 		memcpy(line, text, len);
@@ -562,7 +551,8 @@ rewrite_lines(struct rewrite *r, const char *text)
 		ret = section_end(r, &s);
 	section_fini(&s);
 	if (ret == 0 && jobs == 0)
-		ret = refuse(r, "no job: a line such as [name] begins one");
+		ret = compare_error(
+		    r->error, "no job: a line such as [name] begins one");
 	return ret;
 }
 

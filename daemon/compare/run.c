@@ -60,3 +60,18 @@ comparison_note(struct comparison *c, const char *fmt, ...)
 	c->notes[c->nr_notes++] = note;
 	return 0;
 }
+
+int
+compare_error(char **error, const char *fmt, ...)
+{
+	va_list ap;
+	int len;
+
+	va_start(ap, fmt);
+	len = vasprintf(error, fmt, ap);
+	va_end(ap);
+	if (len >= 0)
+		return -EINVAL;
+	*error = NULL;
+	return -ENOMEM;
+}

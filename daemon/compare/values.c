@@ -11,32 +11,11 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_LINE  4096
 #define MAX_WORDS 5u
-
-__attribute__((format(printf, 3, 4))) static int
-refuse(char **error, unsigned line, const char *fmt, ...)
-{
-	char *why = NULL;
-	va_list ap;
-	int ret;
-
-	va_start(ap, fmt);
-	ret = vasprintf(&why, fmt, ap);
-	va_end(ap);
-	if (ret < 0)
-		return -ENOMEM;
-	ret = asprintf(error, "line %u: %s", line, why);
-	free(why);
-	if (ret >= 0)
-		return -EINVAL;
-	*error = NULL;
-	return -ENOMEM;
-}
 
 static unsigned
 split(char *line, char *word[MAX_WORDS + 1])
@@ -85,20 +64,23 @@ take(struct figures *f, char *text, unsigned line, char **error)
 	if (nr == 0)
 		return 0;
 	if (nr < 3 || nr > MAX_WORDS)
-		return refuse(error, line,
-		    "needed: base or other, a figure, its value, and perhaps a "
-		    "unit, and higher or lower");
+		return compare_error(error,
+		    "line %u: needed: base or other, a figure, its value, and "
+		    "perhaps a "
+		    "unit, and higher or lower",
+		    line);
 	if (strcmp(word[0], "base") == 0)
 		side = SIDE_BASE;
 	else if (strcmp(word[0], "other") == 0)
 		side = SIDE_OTHER;
 	else
-		return refuse(
-		    error, line, "\"%s\": allowed: base, other", word[0]);
+		return compare_error(error,
+		    "line %u: \"%s\": allowed: base, other", line, word[0]);
 	value = strtod(word[2], &end);
 	if (end == word[2] || *end != '\0' || !isfinite(value))
-		return refuse(error, line, "%s: \"%s\" is not a number",
-		    word[1], word[2]);
+		return compare_error(error,
+		    "line %u: %s: \"%s\" is not a number", line, word[1],
+		    word[2]);
 	better = better_of(word, nr, &unit);
 	return figures_add(
 	    f, side, word[1], unit, better, better != BETTER_NEITHER, value);
@@ -115,8 +97,8 @@ values_read(FILE *in, struct figures *f, char **error)
 	while (fgets(text, sizeof(text), in) != NULL) {
 		line++;
 		if (strlen(text) == sizeof(text) - 1)
-			return refuse(
-			    error, line, "more than %d bytes", MAX_LINE - 2);
+			return compare_error(error,
+			    "line %u: more than %d bytes", line, MAX_LINE - 2);
 		ret = take(f, text, line, error);
 		if (ret != 0)
 			return ret;
@@ -124,6 +106,6 @@ values_read(FILE *in, struct figures *f, char **error)
 	if (ferror(in))
 		return -errno;
 	if (f->nr == 0)
-		return refuse(error, line, "no value in it");
+		return compare_error(error, "no value in it");
 	return 0;
 }
