@@ -146,6 +146,12 @@ NULLBCTL=/nowhere compare -r 2 -w 0 --trace --report "$tmp/page.html" \
 	"$tmp/1.conf" "$tmp/1.1.conf" "$tmp/depth1.fio"
 expect 0 "*there is no trace of $tmp/1.conf: it failed*" '*nowhere*'
 
+# on a terminal it says how far it is
+script -qec "'$COMPARE' -r 2 -w 0 '$tmp/1.conf' '$tmp/1.conf' '$tmp/depth1.fio'" \
+	/dev/null </dev/null >"$tmp/out" || fail "on a terminal: $(<"$tmp/out")"
+grep -q 'run 1 of 4, 0 s' "$tmp/out" || fail "no progress: $(<"$tmp/out")"
+grep -q 'run 4 of 4, .* left: ' "$tmp/out" || fail "no time left: $(<"$tmp/out")"
+
 # ^C: what there is; and nothing goes on
 "$COMPARE" -v -r 50 -w 0 "$tmp/1.conf" "$tmp/1.1.conf" "$tmp/depth1.fio" \
 	>"$tmp/out" 2>"$tmp/err" &
