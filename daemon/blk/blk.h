@@ -372,6 +372,7 @@ enum {                          /* rq_flags */
 	RQF_FLUSH = 1 << 5,     /* a flush that flush.c sends */
 	RQF_ELV = 1 << 6,       /* it went through the elevator */
 	RQF_HASHED = 1 << 7,    /* it is found there by its end */
+	RQF_TELL = 1 << 8,      /* the driver hears of its end */
 };
 
 /*
@@ -456,6 +457,12 @@ struct queue_ops {
 	 * ever.  Any thread; may be NULL.
 	 */
 	void (*abandon)(struct queue *q);
+	/*
+	 * One that the driver has marked (RQF_TELL) is done, and about to end:
+	 * on the cpu where it is, at its deadline or as all deadlines expire.
+	 * NULL if it marks none.
+	 */
+	void (*ended)(struct request *rq, struct cpu *cpu, uint64_t now);
 };
 
 /* How bios gather before they go on: the three ages of report C (4.2). */

@@ -299,11 +299,14 @@ cpu_expire(struct cpu *cpu, int error, uint64_t now)
 {
 	struct request *rq;
 
-	while (!heap_empty(&cpu->deadlines)) {
-		rq = first_due(cpu);
-		rq->error = error;
-		rq_complete(rq, cpu, now);
-	}
+	do {
+		while (!heap_empty(&cpu->deadlines)) {
+			rq = first_due(cpu);
+			rq->error = error;
+			rq_complete(rq, cpu, now);
+		}
+		arm(cpu, now); /* drivers may have had more (queue_ops.ended) */
+	} while (!heap_empty(&cpu->deadlines));
 }
 
 /* Of queues that are leaving. */

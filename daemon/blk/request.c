@@ -275,6 +275,8 @@ rq_complete(struct request *rq, struct cpu *cpu, uint64_t now)
 {
 	if ((rq->rq_flags & RQF_MOVED) == 0)
 		rq_moved(rq, cpu);
+	if (rq->rq_flags & RQF_TELL)
+		rq->ctx->queue->ops->ended(rq, cpu, now);
 	if (rq->ctx->cpu == cpu)
 		rq_end(rq, cpu, now);
 	else
