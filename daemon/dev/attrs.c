@@ -216,6 +216,7 @@ show_zone_write_granularity(const void *conf, FILE *out)
 	.offset = offsetof(struct disk_conf, latency_##n),                   \
 	.type = ATTR_OBJECT, .object = &latency_##n##_object, .group = &own, \
 	.live = true, .at_once = true
+#define PART(n, f)  ATTR_NAMED(n, struct disk_conf, parts.f), .group = &own
 #define SHOWN(n, f) .name = #n, .type = ATTR_SHOWN, .group = &queue, .show = f
 
 const struct attr disk_attrs[] = {
@@ -492,6 +493,74 @@ const struct attr disk_attrs[] = {
 		"stalls, as of garbage collection: how many requests begin "
 		"one, and how long it is, 0.01% 5ms; that one and those that "
 		"come until it is over begin then" },
+	{ PART("lanes", lanes), .def = "0", .max = 1024,
+	    .help = "how many things the device does at once, each as long as "
+		    "latency.* says; the rest waits; 0 for any number" },
+	{ PART("lanes.stripe", stripe), .def = "0", .unit = &unit_bytes,
+	    .max = 1 << 30,
+	    .help =
+		"data lies on the lanes in turn, in pieces of so many bytes, "
+		"which take their time each; 0: a request takes any free "
+		"lane" },
+	{ PART("link.mbps", link_mbps), .def = "0", .unit = &mib_a_second,
+	    .max = 1 << 20,
+	    .help = "how fast the data of all requests together moves to and "
+		    "from the device; 0 for no limit" },
+	{ PART("link.latency", link_ns), .def = "0", .unit = &unit_ns,
+	    .max = UINT64_C(3600000000000),
+	    .help = "what each request takes on top, while others go on: "
+		    "firmware, a network" },
+	{ PART("wbuf.size", wbuf_size), .def = "0", .unit = &unit_bytes,
+	    .max = UINT64_C(1) << 44,
+	    .help =
+		"a buffer of so many bytes takes writes, in latency.write, "
+		"until it is full; flushes (of a disk with a cache_size) and "
+		"FUA wait for it; 0 for none" },
+	{ PART("wbuf.drain", wbuf_drain), .def = "0", .unit = &mib_a_second,
+	    .max = 1 << 20,
+	    .help = "how fast it empties, and takes writes when it is full" },
+	{ PART("cap.iops", cap_iops), .def = "0",
+	    .help = "most requests a second; 0 for any number" },
+	{ PART("cap.mbps", cap_mbps), .def = "0", .unit = &mib_a_second,
+	    .max = 1 << 20,
+	    .help = "most data a second, later than mbps; 0 for any amount" },
+	{ PART("burst.iops", burst_iops), .def = "0",
+	    .help = "the same as cap.iops while there are credits" },
+	{ PART("burst.ios", burst_ios), .def = "0", .max = UINT64_C(1) << 40,
+	    .help =
+		"most credits, each for a request: there at power-on, used up, "
+		"and saved up with what cap.iops grants and nobody takes" },
+	{ PART("burst.mbps", burst_mbps), .def = "0", .unit = &mib_a_second,
+	    .max = 1 << 20,
+	    .help = "the same as cap.mbps while there are credits" },
+	{ PART("burst.bytes", burst_bytes), .def = "0", .unit = &unit_bytes,
+	    .max = UINT64_C(1) << 50,
+	    .help = "most credits, in bytes, for burst.mbps" },
+	{ PART("hdd.rpm", hdd.rpm), .def = "0",
+	    .help = "turns a minute of a rotating disk, 1000 to 30000, whose "
+		    "arm moves as the rest of hdd.* says; 0: it is none" },
+	{ PART("hdd.track", hdd.track_ns), .def = "1000000", .unit = &unit_ns,
+	    .max = UINT64_C(10000000000), .help = "its shortest seek" },
+	{ PART("hdd.seek", hdd.seek_ns), .def = "8500000", .unit = &unit_ns,
+	    .max = UINT64_C(10000000000),
+	    .help = "a seek over a third of all tracks: what data sheets call "
+		    "the average" },
+	{ PART("hdd.stroke", hdd.stroke_ns), .def = "18000000",
+	    .unit = &unit_ns, .max = UINT64_C(10000000000),
+	    .help = "a seek over all tracks" },
+	{ PART("hdd.mbps", hdd.mbps), .def = "200", .unit = &mib_a_second,
+	    .min = 1, .max = 1 << 20,
+	    .help = "how fast data passes at its beginning" },
+	{ PART("hdd.inner", hdd.inner_mbps), .def = "100",
+	    .unit = &mib_a_second, .min = 1, .max = 1 << 20,
+	    .help = "and at its end: zones in between" },
+	{ PART("hdd.cache", hdd.cache), .def = "1048576", .unit = &unit_bytes,
+	    .max = 1 << 30,
+	    .help = "what it reads ahead when it has nothing else to do; 0 for "
+		    "nothing" },
+	{ PART("hdd.queue", hdd.queue), .def = "32", .min = 1, .max = 1024,
+	    .help = "requests from which its arm chooses the next, as NCQ "
+		    "does; 1: as they come" },
 	{ OWN(seed), .def = "0",
 	    .help =
 		"what faults and latencies draw follows from it, so that a run "

@@ -256,11 +256,38 @@ struct badblocks;
 struct fault_attr;
 struct faults;
 struct disk;
+struct parts;
 struct timing;
 struct timing_cpu;
 struct timing_model;
 struct zone_marks;
 struct zones;
+
+/* A rotating disk (hdd.c); rates in MiB/s. */
+struct hdd_conf {
+	uint32_t rpm;       /* 0: it is none */
+	uint64_t track_ns;  /* a seek: the shortest, */
+	uint64_t seek_ns;   /* over a third of all tracks, */
+	uint64_t stroke_ns; /* and over all */
+	uint32_t mbps;      /* at its beginning: outside */
+	uint32_t inner_mbps;
+	uint64_t cache; /* bytes read ahead; 0: none */
+	uint32_t queue; /* requests that the arm chooses from */
+};
+
+/* What requests have to share (parts.c); 0: there is no such part. */
+struct parts_conf {
+	uint32_t lanes;
+	uint64_t stripe;    /* bytes; 0: any lane that is free */
+	uint32_t link_mbps; /* MiB/s, as the others */
+	uint64_t link_ns;
+	uint64_t wbuf_size; /* bytes */
+	uint32_t wbuf_drain;
+	uint32_t cap_iops, cap_mbps;
+	uint32_t burst_iops, burst_mbps;
+	uint64_t burst_ios, burst_bytes; /* credits */
+	struct hdd_conf hdd;
+};
 
 /* Every setting of a disk; disk_attrs[] describes each field. */
 struct disk_conf {
@@ -337,6 +364,7 @@ struct disk_conf {
 	struct timing_model *latency_discard;
 	struct timing_model *latency_flush;
 	struct timing_model *latency_spike;
+	struct parts_conf parts;
 	uint64_t seed; /* of what is drawn; 0: any, chosen when on */
 	bool ro;
 	bool tls_only;
@@ -560,6 +588,48 @@ int timing_choose(struct disk *d);
 /* No request is under way: there is none, and draws begin anew. */
 void timing_fini(struct disk *d);
 
+/* --------------------------------------------------------------- parts.c */
+
+/* Do its settings fit together?  0, or -EINVAL with a sentence. */
+int parts_check(const struct disk_conf *d, char *err, size_t errlen);
+/*
+ * At power-on: d->parts, all of them idle and credits full, if d->conf has any;
+ * 0 or -ENOMEM.  At power-off: nothing is under way; none is fine.
+ */
+int parts_attach(struct disk *d);
+void parts_detach(struct disk *d);
+
+/* ----------------------------------------------------------------- hdd.c */
+
+/* What it has read ahead, or will have if it is left alone. */
+struct hdd_ahead {
+	bool on;
+	uint64_t first; /* byte that it has */
+	uint64_t from;  /* it was here */
+	uint64_t ns;    /* at that time, and goes on */
+	uint64_t limit; /* up to here: the buffer is full */
+};
+
+struct hdd {
+	struct hdd_conf conf;
+	uint64_t size; /* bytes */
+	uint64_t turn_ns;
+	uint64_t pos;     /* where its arm is, unless it reads ahead, */
+	uint64_t free_ns; /* since then */
+	struct hdd_ahead ahead;
+};
+
+/* A disk of so many bytes, at rest at its beginning. */
+void hdd_init(struct hdd *h, const struct hdd_conf *c, uint64_t size);
+/* From one byte to another: ns. */
+uint64_t hdd_seek(const struct hdd *h, uint64_t from, uint64_t to);
+/*
+ * Begin with a request at `at`, h->free_ns or later: when it is done, and the
+ * arm is free.  A copy of *h tells what it would be.
+ */
+uint64_t
+hdd_serve(struct hdd *h, uint64_t at, bool reads, uint64_t pos, uint64_t bytes);
+
 /* --------------------------------------------------------------- zones.c */
 
 #define ZONES_MAX (1u << 20) /* of a disk: 16 MiB for their states */
@@ -673,6 +743,7 @@ struct disk {
 	struct timing *timing_retired;   /* until no cpu looks at them */
 	struct timing_cpu *timing_cpu;   /* NULL: no model was ever there */
 	_Atomic uint64_t stalled_until;  /* ns; before now: it is not */
+	struct parts *parts;             /* while on; NULL: it has none */
 	struct disk_change *change;      /* under way, or NULL */
 	struct store *snapshot;          /* made, and not taken yet */
 };
@@ -886,12 +957,12 @@ disk_timing(const struct disk *d)
 }
 
 /*
- * How long a request takes on a device that has nothing else to do; without a
- * model for its operation that is completion_nsec, or 0, as irqmode has it.
- * Each call draws once.
+ * How long a request, or so many bytes of it, takes on a device that has
+ * nothing else to do; without a model for its operation (or any: t is NULL)
+ * that is completion_nsec, or 0, as irqmode has it.  Each call draws once.
  */
 uint64_t timing_of(const struct disk *d, const struct timing *t,
-    const struct request *rq, struct cpu *cpu);
+    const struct request *rq, struct cpu *cpu, uint64_t bytes);
 /*
  * When a request that comes now can begin: now, or at the end of a stall, which
  * it may itself have begun (latency.spike).  Once a request.
@@ -904,6 +975,17 @@ uint64_t timing_begin(
  */
 bool timing_after(struct disk *d, const struct request *rq, struct cpu *cpu,
     uint64_t now, uint64_t *delay_ns);
+
+/* ---------------------------------------------------------- parts.c, for it */
+
+/*
+ * The disk has parts (d->parts): it completes when they have had it, and
+ * extra_ns later.
+ */
+void parts_serve(struct disk *d, struct request *rq, struct cpu *cpu,
+    uint64_t now, uint64_t extra_ns);
+/* queue_ops.ended: the arm is free for the next. */
+void parts_ended(struct request *rq, struct cpu *cpu, uint64_t now);
 
 /* ------------------------------------------------- fault.c, for these two */
 

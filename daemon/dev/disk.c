@@ -458,6 +458,8 @@ disk_check(const struct disk_conf *set, unsigned nr_cpus,
 	if (ret == 0)
 		ret = check_tags(conf, err, errlen);
 	if (ret == 0)
+		ret = parts_check(conf, err, errlen);
+	if (ret == 0)
 		fill_queue(set, conf, queue);
 	return ret;
 }

@@ -489,8 +489,9 @@ walk_altered(unsigned first, struct disk *d, struct request *rq,
 }
 
 /*
- * A model of its latency makes it late, and so does a fault, whatever irqmode
- * is; a fault's delay comes on top.  False: irqmode alone decides.
+ * A model of its latency makes it late, and so do the parts of the device that
+ * others use, or a fault, whatever irqmode is; a fault's delay comes on top.
+ * False: irqmode alone decides.
  */
 static __attribute__((noinline)) bool
 completes_late(
@@ -501,6 +502,10 @@ completes_late(
 
 	if (rq->priv != NULL && !fault_end(d, rq, cpu, &delay_ns))
 		return true; /* it hangs */
+	if (d->parts != NULL) {
+		parts_serve(d, rq, cpu, now, delay_ns);
+		return true;
+	}
 	has_model = timing_after(d, rq, cpu, now, &usual_ns);
 	if (!has_model && delay_ns == 0)
 		return false;
@@ -515,7 +520,7 @@ completes_late(
 static void
 complete(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)
 {
-	if ((rq->priv != NULL || disk_timing(d) != NULL) &&
+	if ((rq->priv != NULL || disk_timing(d) != NULL || d->parts != NULL) &&
 	    completes_late(d, rq, cpu, now))
 		return;
 	switch (d->conf.irqmode) {
@@ -579,6 +584,7 @@ disk_abandon(struct queue *q)
 
 const struct queue_ops disk_queue_ops = {
 	.queue_rq = disk_queue_rq,
+	.ended = parts_ended,
 	.abandon = disk_abandon,
 };
 
@@ -587,5 +593,6 @@ const struct queue_ops disk_store_queue_ops = {
 	.return_pages = disk_return_pages,
 	.queue_rq = disk_queue_rq,
 	.prepare = disk_prepare,
+	.ended = parts_ended,
 	.abandon = disk_abandon,
 };

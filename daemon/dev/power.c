@@ -72,6 +72,8 @@ disk_attach_media(struct disk *d, char *err, size_t errlen)
 
 	if (ret == 0)
 		ret = attach_zones(d, err, errlen);
+	if (ret == 0 && parts_attach(d) != 0)
+		ret = refuse(err, errlen, -ENOMEM, "lanes: no memory for them");
 	if (ret != 0)
 		disk_detach_media(d);
 	return ret;
@@ -85,6 +87,7 @@ disk_detach_media(struct disk *d)
 	zones_free(d->zones);
 	d->zones = NULL;
 	d->store = NULL;
+	parts_detach(d);
 }
 
 void

@@ -398,17 +398,17 @@ model_of(const struct request *rq)
 
 uint64_t
 timing_of(const struct disk *d, const struct timing *t,
-    const struct request *rq, struct cpu *cpu)
+    const struct request *rq, struct cpu *cpu, uint64_t bytes)
 {
 	unsigned model = model_of(rq);
-	const struct dist *dist = &t->dist[model];
+	const struct dist *dist = t != NULL ? &t->dist[model] : NULL;
 
-	if (dist->kind == NULL)
+	if (dist == NULL || dist->kind == NULL)
 		return d->conf.irqmode == NULL_IRQ_TIMER
 			   ? d->conf.completion_nsec
 			   : 0;
 	return dist_draw(dist, &t->cpu[cpu->id].rng[model]) +
-	       dist_bytes(dist, rq->bytes);
+	       dist_bytes(dist, bytes);
 }
 
 /* One more stall begins when those before it are over. */
@@ -451,6 +451,6 @@ timing_after(struct disk *d, const struct request *rq, struct cpu *cpu,
 	begin = timing_begin(d, t, cpu, now);
 	if (begin == now && t->dist[model_of(rq)].kind == NULL)
 		return false;
-	*delay_ns = begin - now + timing_of(d, t, rq, cpu);
+	*delay_ns = begin - now + timing_of(d, t, rq, cpu, rq->bytes);
 	return true;
 }
