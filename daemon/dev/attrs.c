@@ -506,10 +506,13 @@ const struct attr disk_attrs[] = {
 	    .max = 1 << 20,
 	    .help = "how fast the data of all requests together moves to and "
 		    "from the device; 0 for no limit" },
-	{ PART("link.latency", link_ns), .def = "0", .unit = &unit_ns,
+	{ PART("link.read", link_read_ns), .def = "0", .unit = &unit_ns,
 	    .max = UINT64_C(3600000000000),
-	    .help = "what each request takes on top, while others go on: "
+	    .help = "what each read takes on top, while others go on: "
 		    "firmware, a network" },
+	{ PART("link.write", link_write_ns), .def = "0", .unit = &unit_ns,
+	    .max = UINT64_C(3600000000000),
+	    .help = "the same of any other request" },
 	{ PART("wbuf.size", wbuf_size), .def = "0", .unit = &unit_bytes,
 	    .max = UINT64_C(1) << 44,
 	    .help =

@@ -280,8 +280,8 @@ struct parts_conf {
 	uint32_t lanes;
 	uint64_t stripe;    /* bytes; 0: any lane that is free */
 	uint32_t link_mbps; /* MiB/s, as the others */
-	uint64_t link_ns;
-	uint64_t wbuf_size; /* bytes */
+	uint64_t link_read_ns, link_write_ns; /* on top: latency alone */
+	uint64_t wbuf_size;                   /* bytes */
 	uint32_t wbuf_drain;
 	uint32_t cap_iops, cap_mbps;
 	uint32_t burst_iops, burst_mbps;

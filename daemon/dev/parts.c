@@ -139,9 +139,9 @@ parts_check(const struct disk_conf *d, char *err, size_t errlen)
 static bool
 has_parts(const struct parts_conf *c)
 {
-	return c->lanes != 0 || c->link_mbps != 0 || c->link_ns != 0 ||
-	       c->wbuf_size != 0 || c->cap_iops != 0 || c->cap_mbps != 0 ||
-	       c->hdd.rpm != 0;
+	return c->lanes != 0 || c->link_mbps != 0 || c->link_read_ns != 0 ||
+	       c->link_write_ns != 0 || c->wbuf_size != 0 || c->cap_iops != 0 ||
+	       c->cap_mbps != 0 || c->hdd.rpm != 0;
 }
 
 /* Credits are full, and nothing was taken. */
@@ -479,7 +479,9 @@ parts_serve(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now,
 	struct io io = { d, disk_timing(d), rq, cpu };
 	uint64_t at = now, done;
 
-	extra_ns = after(extra_ns, p->conf.link_ns);
+	extra_ns =
+	    after(extra_ns, rq->op == REQ_OP_READ ? p->conf.link_read_ns
+						  : p->conf.link_write_ns);
 	pthread_mutex_lock(&p->lock);
 	if (io.timing != NULL)
 		at = timing_begin(d, io.timing, cpu, now);

@@ -136,7 +136,7 @@ static void
 what_its_electronics_take_comes_on_top(void **state)
 {
 	(void)state;
-	open_disk("latency.read=constant 200us;link.latency=100us");
+	open_disk("latency.read=constant 200us;link.read=100us");
 	expect_near(run_random(REQ_OP_READ, 1, 20000).mean_us,
 	    (mean_seek() + TURN / 2) / 1e3 + 300, 1);
 	closed_close(&closed);

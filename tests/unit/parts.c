@@ -167,7 +167,7 @@ static void
 what_the_link_adds_takes_nobody_elses_time(void **state)
 {
 	(void)state;
-	open_disk("lanes=2;link.latency=100us;latency.read=constant 100us;"
+	open_disk("lanes=2;link.read=100us;latency.read=constant 100us;"
 		  "hw_queue_depth=64");
 	expect_near(iops(REQ_OP_READ, true, 4096, 1, 100), 5000, 0.1);
 	expect_near(iops(REQ_OP_READ, true, 4096, 2, 100), 10000, 0.1);
@@ -436,7 +436,7 @@ times_beyond_all_time_do_not_come_back(void **state)
 
 	(void)state;
 	open_disk("lanes=1;irqmode=2;completion_nsec=18446744073709551615;"
-		  "link.latency=1s");
+		  "link.write=1s");
 	(void)submit(REQ_OP_WRITE, 0, 4096, ns);
 	(void)submit(REQ_OP_WRITE, 0, 4096, ns);
 	(void)cpu_run(&closed.machine->cpu[0], closed.now);
