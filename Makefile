@@ -134,10 +134,21 @@ $(filter $(compare_units),$(units)): $(B)/unit/%: $(B)/obj/tests/unit/%.o $(B)/l
 
 $(B)/unit/service: $(call obj,plugins/service.c)
 
-$(pipes): $(B)/pipe/%: $(B)/obj/tests/pipe/%.o $(B)/libnullb.a
+$(filter-out $(B)/pipe/device_curves,$(pipes)): $(B)/pipe/%: $(B)/obj/tests/pipe/%.o $(B)/libnullb.a
 	@mkdir -p $(@D)
 	$(E) '  LD    $@'
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -lcmocka -lm
+
+# what conf/devices/*.conf give: the tables in their comments
+$(B)/pipe/device_curves: $(B)/obj/tests/pipe/device_curves.o $(B)/libupper.a \
+    $(B)/libnullb.a
+	@mkdir -p $(@D)
+	$(E) '  LD    $@'
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS_CTL)
+
+.PHONY: device-curves
+device-curves: $(B)/pipe/device_curves
+	$(B)/pipe/device_curves --update
 
 # what real kernels did
 $(B)/pipe/counters $(B)/pipe/traces: $(call obj,tests/lib/counted.c)
@@ -193,6 +204,8 @@ help:
 	@echo '                single-page beside multipage bvecs, in numbers'
 	@echo 'make experiment-A experiment-B experiment-C'
 	@echo '                three public experiments again, beside what was published'
+	@echo 'make device-curves'
+	@echo '                what conf/devices/*.conf give: the tables in them'
 	@echo 'make soak       SECONDS=$(SECONDS) among clients of every kind, under ASan,'
 	@echo '                then under TSan'
 	@echo 'make fuzz       libFuzzer on all that reads what others send or write:'

@@ -41,7 +41,7 @@ job() { # JOB [SED-EXPRESSION]...
 # the key that conf/tls.conf asks for
 key=$dir/keys.psk
 echo 'alice:00112233445566778899aabbccddeeff' >"$key"
-for c in conf/*.conf; do
+for c in conf/*.conf conf/devices/*.conf; do
 	f=$c
 	[ "$c" = conf/tls.conf ] && f=$dir/tls.conf &&
 		sed "s|^tls_psk = .*|tls_psk = $key|" "$c" >"$f"
