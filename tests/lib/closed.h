@@ -64,14 +64,22 @@ struct closed_io {
 
 static char closed_memory[CLOSED_MAX_BYTES];
 
+/* A disk that nobody but this cpu uses, or so many. */
+static inline void
+closed_open_cpus(struct closed *c, unsigned nr_cpus)
+{
+	*c = (struct closed){ .now = UINT64_C(10000000000), .rng = { 1 } };
+	c->machine = machine_new(nr_cpus, NULL, NULL);
+	c->pool = page_pool_new(c->machine, 0);
+	for (unsigned i = 0; i < nr_cpus; i++)
+		epoch_enter(&c->machine->epoch, i);
+	c->disk = disk_new("nullb0", c->machine, c->pool);
+}
+
 static inline void
 closed_open(struct closed *c)
 {
-	*c = (struct closed){ .now = UINT64_C(10000000000), .rng = { 1 } };
-	c->machine = machine_new(1, NULL, NULL);
-	c->pool = page_pool_new(c->machine, 0);
-	epoch_enter(&c->machine->epoch, 0);
-	c->disk = disk_new("nullb0", c->machine, c->pool);
+	closed_open_cpus(c, 1);
 }
 
 /* 0, or what it complains. */
@@ -93,7 +101,8 @@ static inline void
 closed_close(struct closed *c)
 {
 	disk_free(c->disk);
-	epoch_leave(&c->machine->epoch, 0);
+	for (unsigned i = 0; i < c->machine->nr_cpus; i++)
+		epoch_leave(&c->machine->epoch, i);
 	page_pool_free(c->pool);
 	machine_free(c->machine);
 }

@@ -7,6 +7,8 @@
 
 #include <cmocka.h>
 
+#include <pthread.h>
+
 #include "lib/closed.h"
 
 #define US UINT64_C(1000)
@@ -16,12 +18,12 @@ static struct closed closed;
 
 /* "a=1;b=2" */
 static int
-try_disk(const char *settings, char *err, size_t errlen)
+try_disk(unsigned nr_cpus, const char *settings, char *err, size_t errlen)
 {
 	char *copy = strdup(settings), *rest = copy, *name, *value;
 	int ret = 0;
 
-	closed_open(&closed);
+	closed_open_cpus(&closed, nr_cpus);
 	while (ret == 0 && (value = strsep(&rest, ";")) != NULL &&
 	       *value != '\0') {
 		name = strsep(&value, "=");
@@ -38,7 +40,7 @@ open_disk(const char *settings)
 {
 	char err[512];
 
-	if (try_disk(settings, err, sizeof(err)) != 0)
+	if (try_disk(1, settings, err, sizeof(err)) != 0)
 		fail_msg("%s", err);
 }
 
@@ -398,7 +400,7 @@ refused(const char *settings, const char *why)
 {
 	char err[512] = "";
 
-	if (try_disk(settings, err, sizeof(err)) == 0)
+	if (try_disk(1, settings, err, sizeof(err)) == 0)
 		fail_msg("%s is taken", settings);
 	if (strstr(err, why) == NULL)
 		fail_msg("%s: says \"%s\"", settings, err);
@@ -446,6 +448,86 @@ times_beyond_all_time_do_not_come_back(void **state)
 	closed_close(&closed);
 }
 
+/* A cpu with its own requests. */
+struct worker {
+	struct cpu *cpu;
+	unsigned begun, ended;
+};
+
+static _Atomic uint64_t shared_clock;
+
+static void
+worker_ended(struct bio *bio, struct cpu *cpu, uint64_t when)
+{
+	struct closed_io *io = bio->priv;
+	struct worker *w = (struct worker *)io->closed;
+
+	(void)when;
+	assert(w->cpu == cpu);
+	w->ended++;
+	bio_release(bio, cpu);
+	free(io);
+}
+
+static void *
+work(void *arg)
+{
+	enum {
+		NR = 3000
+	};
+	struct worker *w = arg;
+	struct closed_io *io;
+	uint64_t now;
+	struct rng rng = { w->cpu->id };
+
+	while (w->ended < NR) {
+		now = atomic_fetch_add(&shared_clock, 100 * US);
+		for (; w->begun < NR && w->begun - w->ended < 16; w->begun++) {
+			io = calloc(1, sizeof(*io));
+			bio_init(&io->bio, REQ_OP_READ,
+			    rng_below(&rng, 10000) * 4096, io->bv,
+			    BIO_MAX_VECS);
+			io->bio.end_io = worker_ended;
+			io->bio.priv = io;
+			io->closed = (struct closed *)w;
+			(void)bio_add_payload(&io->bio, true, UINT64_C(1) << 40,
+			    9, 0, closed_memory + w->cpu->id * 65536, 4096);
+			assert(queue_submit(closed.disk->queue, w->cpu, NULL,
+				   &io->bio, now) == 0);
+		}
+		(void)cpu_run(w->cpu, now);
+	}
+	return NULL;
+}
+
+static void
+cpus_share_them(void **state)
+{
+	static const char *const disks[] = {
+		"lanes=8;lanes.stripe=4096;latency.read=constant 80us;"
+		"link.mbps=1000;cap.iops=30000;burst.iops=60000;"
+		"burst.ios=100;latency.spike=1% 1ms;submit_queues=2",
+		"hdd.rpm=7200;size=1T;submit_queues=2",
+	};
+	struct worker w[2];
+	pthread_t thread[2];
+	char err[512];
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		if (try_disk(2, disks[i], err, sizeof(err)) != 0)
+			fail_msg("%s", err);
+		atomic_store(&shared_clock, closed.now);
+		for (unsigned j = 0; j < 2; j++) {
+			w[j] = (struct worker){ &closed.machine->cpu[j], 0, 0 };
+			pthread_create(&thread[j], NULL, work, &w[j]);
+		}
+		for (unsigned j = 0; j < 2; j++)
+			pthread_join(thread[j], NULL);
+		closed_close(&closed);
+	}
+}
+
 int
 main(void)
 {
@@ -468,6 +550,7 @@ main(void)
 		cmocka_unit_test(the_same_requests_take_the_same_time),
 		cmocka_unit_test(parts_are_as_new_when_the_power_comes_back),
 		cmocka_unit_test(what_does_not_fit_together_is_refused),
+		cmocka_unit_test(cpus_share_them),
 		cmocka_unit_test(times_beyond_all_time_do_not_come_back),
 	};
 
