@@ -181,9 +181,8 @@ parts_attach(struct disk *d)
 	p->burst_mbps = pace_of(mib(c->burst_mbps), 0);
 	p->link = pace_of(mib(c->link_mbps), 0);
 	p->drain = pace_of(mib(c->wbuf_drain), 0);
-	if (c->wbuf_drain != 0)
-		p->wbuf_ns = (uint64_t)((unsigned __int128)c->wbuf_size * NSEC /
-					mib(c->wbuf_drain));
+	p->wbuf_ns =
+	    (uint64_t)pace_of(mib(c->wbuf_drain), c->wbuf_size).credit_ns;
 	TAILQ_INIT(&p->waiting);
 	if (c->hdd.rpm != 0)
 		hdd_init(&p->hdd, &c->hdd, d->conf.size);

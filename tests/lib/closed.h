@@ -152,9 +152,7 @@ closed_ended(struct bio *bio, struct cpu *cpu, uint64_t when)
 
 	assert(bio->error == 0);
 	c->now = when;
-	if (c->ended == c->job.warm_up)
-		c->since = io->begun > c->since ? io->begun : c->since;
-	if (c->ended++ == c->job.warm_up && c->job.warm_up > 0)
+	if (++c->ended == c->job.warm_up)
 		c->since = when;
 	if (c->ended > c->job.warm_up)
 		c->out->ns[c->out->nr++] = when - io->begun;
