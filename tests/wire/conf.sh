@@ -82,6 +82,8 @@ for c in conf/*.conf conf/devices/*.conf; do
 			done
 			job report-c.fio
 		done ;;
+	*/hdd-7200.conf) job devices.fio ;;
+	*/devices/*.conf) ;; # tests/pipe/device_curves.c
 	*/ssd.conf | */latency.conf) job latency.fio ;;
 	*/mq-deadline.conf)
 		job merges.fio
