@@ -48,6 +48,7 @@ struct closed {
 	struct disk *disk;
 	uint64_t now;
 	struct rng rng;
+	int error; /* that requests end with */
 	/* the job */
 	struct closed_job job;
 	struct closed_result *out;
@@ -150,7 +151,7 @@ closed_ended(struct bio *bio, struct cpu *cpu, uint64_t when)
 	struct closed_io *io = bio->priv;
 	struct closed *c = io->closed;
 
-	assert(bio->error == 0);
+	assert(bio->error == c->error);
 	c->now = when;
 	if (++c->ended == c->job.warm_up)
 		c->since = when;

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include <errno.h>
 #include <math.h>
 
 #include "lib/closed.h"
@@ -291,25 +292,53 @@ the_same_requests_take_the_same_time(void **state)
 	free(r[1].ns);
 }
 
-/* The daemon ends: those that wait for the arm end, too. */
-static void
-all_that_wait_expire(void **state)
+/* 32, one of which is under way. */
+static struct closed_result
+let_some_wait(void)
 {
-	struct closed_result r = { .ns = calloc(64, sizeof(*r.ns)) };
+	struct closed_result r = { .ns = calloc(32, sizeof(*r.ns)) };
 
-	(void)state;
 	open_disk("");
-	closed.out = &r;
 	closed.job = (struct closed_job){ .op = REQ_OP_READ,
 		.random = true,
 		.bytes = 4096,
 		.depth = 32,
 		.nr = 32 };
+	closed.ended = closed.begun = 0;
 	for (unsigned i = 0; i < 32; i++)
 		closed_begin(&closed, calloc(1, sizeof(struct closed_io)));
 	(void)cpu_run(&closed.machine->cpu[0], closed.now);
-	assert_true(closed.ended <= 1);
-	cpu_expire(&closed.machine->cpu[0], 0, closed.now);
+	assert_int_equal(closed.ended, 0);
+	return r;
+}
+
+/* The daemon ends. */
+static void
+all_that_wait_expire_with_the_cpu(void **state)
+{
+	struct closed_result r = let_some_wait();
+
+	(void)state;
+	closed.out = &r;
+	closed.error = -ESHUTDOWN;
+	cpu_expire(&closed.machine->cpu[0], -ESHUTDOWN, closed.now);
+	assert_int_equal(closed.ended, 32);
+	free(r.ns);
+	closed_close(&closed);
+}
+
+/* The power goes off, and nobody wants to wait. */
+static void
+all_that_wait_expire_with_the_disk(void **state)
+{
+	struct closed_result r = let_some_wait();
+
+	(void)state;
+	closed.out = &r;
+	closed.error = -ESHUTDOWN;
+	queue_expire(closed.disk->queue, -ESHUTDOWN);
+	assert_int_equal(
+	    cpu_run(&closed.machine->cpu[0], closed.now), CPU_NO_DEADLINE);
 	assert_int_equal(closed.ended, 32);
 	free(r.ns);
 	closed_close(&closed);
@@ -329,7 +358,8 @@ main(void)
 		cmocka_unit_test(depth_makes_ways_shorter),
 		cmocka_unit_test(nobody_waits_for_ever),
 		cmocka_unit_test(the_same_requests_take_the_same_time),
-		cmocka_unit_test(all_that_wait_expire),
+		cmocka_unit_test(all_that_wait_expire_with_the_cpu),
+		cmocka_unit_test(all_that_wait_expire_with_the_disk),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
