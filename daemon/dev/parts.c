@@ -58,9 +58,10 @@ struct parts {
 
 /* ---- settings */
 
+/* A unit of the rates is so many credits. */
 static int
 check_cap(const char *what, uint32_t cap, uint32_t burst, uint64_t credits,
-    const char *unit, char *err, size_t errlen)
+    const char *unit, uint64_t scale, char *err, size_t errlen)
 {
 	if ((burst == 0) != (credits == 0))
 		return refuse(err, errlen, -EINVAL,
@@ -73,7 +74,7 @@ check_cap(const char *what, uint32_t cap, uint32_t burst, uint64_t credits,
 		    "which is not 0 then (it is %" PRIu32 ")",
 		    what, burst, what, cap);
 	/* what is saved up in ten years is more than anybody waits for */
-	if (burst != 0 && credits / cap > 315360000)
+	if (burst != 0 && credits / scale / cap > 315360000)
 		return refuse(err, errlen, -EINVAL,
 		    "burst.%s: %" PRIu64 ": allowed: at most ten years of "
 		    "cap.%s",
@@ -129,10 +130,10 @@ parts_check(const struct disk_conf *d, char *err, size_t errlen)
 		    "else at least 1 (MiB/s)",
 		    c->wbuf_drain);
 	ret = check_cap("iops", c->cap_iops, c->burst_iops, c->burst_ios, "ios",
-	    err, errlen);
+	    1, err, errlen);
 	if (ret == 0)
 		ret = check_cap("mbps", c->cap_mbps, c->burst_mbps,
-		    c->burst_bytes >> 20, "bytes", err, errlen);
+		    c->burst_bytes, "bytes", 1 << 20, err, errlen);
 	return ret == 0 ? check_hdd(d, err, errlen) : ret;
 }
 

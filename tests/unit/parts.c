@@ -423,6 +423,7 @@ what_does_not_fit_together_is_refused(void **state)
 	refused("cap.iops=5;burst.iops=5;burst.ios=5", "it is 5");
 	refused("cap.mbps=5;burst.mbps=5;burst.bytes=5M", "more than cap.mbps");
 	refused("cap.iops=1;burst.iops=5;burst.ios=1000000000000", "ten years");
+	refused("burst.bytes=5", "burst.mbps: 0: allowed");
 	refused("hdd.rpm=50", "hdd.rpm: 50: allowed: 0, 1000 to 30000");
 	refused("hdd.rpm=7200;lanes=1", "it has one arm");
 	refused("hdd.rpm=7200;cap.iops=1", "it has one arm");
@@ -455,6 +456,7 @@ struct worker {
 };
 
 static _Atomic uint64_t shared_clock;
+static _Atomic unsigned all_ended;
 
 static void
 worker_ended(struct bio *bio, struct cpu *cpu, uint64_t when)
@@ -465,6 +467,7 @@ worker_ended(struct bio *bio, struct cpu *cpu, uint64_t when)
 	(void)when;
 	assert(w->cpu == cpu);
 	w->ended++;
+	atomic_fetch_add(&all_ended, 1);
 	bio_release(bio, cpu);
 	free(io);
 }
@@ -480,7 +483,8 @@ work(void *arg)
 	uint64_t now;
 	struct rng rng = { w->cpu->id };
 
-	while (w->ended < NR) {
+	/* the other's requests may have been begun with here, and end here */
+	while (atomic_load(&all_ended) < 2 * NR) {
 		now = atomic_fetch_add(&shared_clock, 100 * US);
 		for (; w->begun < NR && w->begun - w->ended < 16; w->begun++) {
 			io = calloc(1, sizeof(*io));
@@ -518,6 +522,7 @@ cpus_share_them(void **state)
 		if (try_disk(2, disks[i], err, sizeof(err)) != 0)
 			fail_msg("%s", err);
 		atomic_store(&shared_clock, closed.now);
+		atomic_store(&all_ended, 0);
 		for (unsigned j = 0; j < 2; j++) {
 			w[j] = (struct worker){ &closed.machine->cpu[j], 0, 0 };
 			pthread_create(&thread[j], NULL, work, &w[j]);
