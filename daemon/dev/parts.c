@@ -3,21 +3,22 @@
  * The parts of a device that requests have to share, and so wait for:
  *
  *	caps -> link -> write buffer -> drain
- *	           '--> lanes              (writes without a buffer; reads,
- *whose data then comes back over the link) caps        so many I/Os and bytes a
- *second, with credits to burst link        moves bytes one after the other
+ *	           '--> lanes
+ *
+ *	caps        so many I/Os and bytes a second, with credits to burst
+ *	link        moves bytes, one after the other; a read's come back over it
  *	lanes       so many things at once; latency.* is how long one takes
- *	buffer      takes writes until it is full, then at the pace of its drain
+ *	buffer      takes writes until it is full, then at its drain's pace;
+ *	            without one they go to the lanes
  *
  * None of them has a queue.  Each knows when it is free, and a request is done
  * at max(now, free) + service, so all is said when it comes.  What is shared by
  * the byte is charged when a request comes, not when it gets there: a read that
  * will need the link in a millisecond leaves it to the write that needs it now.
  *
- * A rotating disk (hdd.c) has one part, its arm, which does not take requests
- *as they come, but what it can have done soonest of those that wait.  So there
- * one is under way, and the others are kept here until it ends; that is when
- * the arm chooses.
+ * A rotating disk (hdd.c) has one part, its arm.  It takes requests not as they
+ * come, but what it can have done soonest of those that wait: one is under way,
+ * and the others are kept here until it ends; that is when the arm chooses.
  *
  * One lock a disk, and none if it has no such parts.
  */
