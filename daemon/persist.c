@@ -2,11 +2,10 @@
 /*
  * nullbctl attach --persist: a process that gives an attached device a new
  * connection for each that was lost, as soon as the daemon is there again;
- *until then the kernel keeps the requests.  (nbd-client 3.24 -persist does not:
- *it takes the end of its ioctl for the end of the device.)
+ * meanwhile the kernel keeps the requests.  (nbd-client 3.24 -persist does not:
+ * it takes the end of its ioctl for the end of the device.)
  *
- *	kernel: NBD_CMD_LINK_DEAD ---> connect, handshake --->
- *NBD_CMD_RECONFIGURE
+ *	kernel: NBD_CMD_LINK_DEAD -> connect, handshake -> NBD_CMD_RECONFIGURE
  */
 #include "attach.h"
 

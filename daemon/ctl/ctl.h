@@ -753,8 +753,9 @@ struct ctl {
  * Answer a request of `len` bytes (a newline at its end or not) that came from
  * `from`: one line of JSON with its newline, which the caller frees.  A line
  * longer than CTL_MAX_LINE is refused.  NULL when out of memory; or after
- * ctl->settle() was called, or ctl->create(), ctl->power() or ctl->remove()
- *said -EINPROGRESS: the answer is ctl_settled()'s.
+ * ctl->settle() or ctl->await() was called, or ctl->create(), ctl->power() or
+ * ctl->remove() said -EINPROGRESS: the answer comes later, as ctl_settled() or
+ * ctl_awaited() has it.
  *
  *	{"command":"get","name":"nullb0","attribute":"size"}
  *	{"ok":true,"value":"256000"}
