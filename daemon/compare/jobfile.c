@@ -32,6 +32,12 @@ static const char *const dropped[] = { "cmdprio", "cmdprio_bssplit",
 	"sqthread_poll", "sqthread_poll_cpu", "stream_id", "thp", "uncached",
 	"unlink", "unlink_each_loop", "userspace_reap", "writefua", NULL };
 
+/* Options of the log of IOPS, which is read after each run. */
+static const char *const log_options[] = { "log_alternate_epoch",
+	"log_alternate_epoch_clock_id", "log_avg_msec", "log_max_value",
+	"log_store_compressed", "log_unix_epoch", "log_window_value",
+	"per_job_logs", "write_iops_log", NULL };
+
 /* A name of the file, and the target that stands for it. */
 struct place {
 	char *name;
@@ -266,24 +272,51 @@ is_list(const char *text)
 	return false;
 }
 
+/* %20 is a blank; what is not of that form stays as it is. */
+static void
+decode(char *text)
+{
+	char hex[3] = "", *out = text;
+
+	for (; *text != '\0'; text++) {
+		if (*text == '%' && isxdigit((unsigned char)text[1]) &&
+		    isxdigit((unsigned char)text[2])) {
+			memcpy(hex, text + 1, 2);
+			*out++ = (char)strtoul(hex, NULL, 16);
+			text += 2;
+		} else {
+			*out++ = *text;
+		}
+	}
+	*out = '\0';
+}
+
 /* nbd://HOST/NAME, nbd+unix:///NAME?socket=PATH: what its export is called. */
 static char *
 export_of(const char *uri)
 {
 	const char *p = strstr(uri, "://");
+	char *name;
 
 	p = p != NULL ? strchr(p + 3, '/') : NULL;
-	return p != NULL ? strndup(p + 1, strcspn(p + 1, "?#")) : strdup("");
+	name = p != NULL ? strndup(p + 1, strcspn(p + 1, "?#")) : strdup("");
+	if (name != NULL)
+		decode(name);
+	return name;
 }
 
 /* ---- lines */
 
-/* Without blanks around it; what was there is cut off at its end. */
+/*
+ * Without a comment, which begins at any ; or #, and blanks around it; what was
+ * there is cut off at its end.
+ */
 static char *
 strip(char *text)
 {
 	size_t len;
 
+	text[strcspn(text, ";#")] = '\0';
 	while (isspace((unsigned char)*text))
 		text++;
 	len = strlen(text);
@@ -325,36 +358,40 @@ take_option(struct rewrite *r, struct section *s, char *key, const char *value)
 	    (strcmp(key, "runtime") == 0 || strcmp(key, "timeout") == 0 ||
 		strcmp(key, "time_based") == 0))
 		return 1;
-	if (!is_among(dropped, key))
+	if (is_among(dropped, key))
+		ret = note(r,
+		    "%s is left out: it has no meaning for ioengine=nbd", key);
+	else if (is_among(log_options, key))
+		ret = note(r,
+		    "%s is left out: the log of IOPS is made for "
+		    "the comparison",
+		    key);
+	else
 		return 0;
-	ret =
-	    note(r, "%s is left out: it has no meaning for ioengine=nbd", key);
 	return ret != 0 ? ret : 1;
 }
 
 static int
 take_line(struct rewrite *r, struct section *s, const char *line)
 {
-	char copy[MAX_LINE + 1], *key, *value;
-	int ret;
+	char *copy = expand(line), *key, *value;
+	int ret = 0;
 
-	memcpy(copy, line, strlen(line) + 1);
+	if (copy == NULL)
+		return -ENOMEM;
 	key = strip(copy);
-	if (*key != '\0' && *key != ';' && *key != '#') {
-		value = strchr(key, '=');
-		if (value != NULL)
-			*value++ = '\0';
-		if (strncmp(key, "include", 7) == 0 &&
-		    isspace((unsigned char)key[7]))
-			return compare_error(
-			    r->error, "%s: the file is not read", key);
+	value = strchr(key, '=');
+	if (value != NULL)
+		*value++ = '\0';
+	if (strncmp(key, "include", 7) == 0 && isspace((unsigned char)key[7]))
+		ret = compare_error(r->error, "%s: the file is not read", key);
+	else if (*key != '\0')
 		ret = take_option(
 		    r, s, strip(key), value != NULL ? strip(value) : "");
-		if (ret != 0)
-			return ret < 0 ? ret : 0;
-	}
-	fprintf(s->body, "%s\n", line);
-	return 0;
+	free(copy);
+	if (ret == 0)
+		fprintf(s->body, "%s\n", line);
+	return ret < 0 ? ret : 0;
 }
 
 /* ---- sections */
@@ -452,7 +489,7 @@ section_write_job(struct rewrite *r, struct section *s)
 	if (uri != NULL)
 		list = export_of(uri);
 	else
-		list = expand(filename != NULL ? filename : "");
+		list = strdup(filename != NULL ? filename : "");
 	if (list == NULL)
 		return -ENOMEM;
 	if (*list == '\0') { /* fio makes a file then; NBD has a default, too */
@@ -500,19 +537,20 @@ section_end(struct rewrite *r, struct section *s)
 	return 0;
 }
 
-/* "[name]": false, it is something else. */
+/* "[name]", as fio reads it: false, it is something else. */
 static bool
 is_header(const char *line, char *name)
 {
-	const char *begin = line + strspn(line, " \t"), *end;
+	char copy[MAX_LINE + 1], *text;
+	size_t len;
 
-	if (*begin != '[')
+	memcpy(copy, line, strlen(line) + 1);
+	text = strip(copy);
+	len = strlen(text);
+	if (*text != '[' || strchr(text, ']') == NULL || len < 3)
 		return false;
-	end = strchr(begin, ']');
-	if (end == NULL || end == begin + 1)
-		return false;
-	memcpy(name, begin + 1, (size_t)(end - begin - 1));
-	name[end - begin - 1] = '\0';
+	memcpy(name, text + 1, len - 2); /* ] may be in it, and is its end */
+	name[len - 2] = '\0';
 	return true;
 }
 

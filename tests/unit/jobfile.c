@@ -161,6 +161,32 @@ replaces_variables_as_fio_does(void **state)
 }
 
 static void
+reads_lines_and_names_as_fio_does(void **state)
+{
+	(void)state;
+	assert_int_equal(setenv("JOBFILE_ENGINE", "libaio", 1), 0);
+	expect(" [a] ; not b\n\tioengine = ${JOBFILE_ENGINE} # a kernel's\n"
+	       "filename=/dev/fast;slow\nrw=read ; kept\n",
+	    "[a]\nrw=read ; kept\nioengine=nbd\nuri=nbd+unix:///fast?s\n",
+	    "ioengine=libaio became nbd\n/dev/fast is the device fast\n");
+	expect("[a]b]\nioengine=nbd\nuri=nbd://host/fas%74?x\n",
+	    "[a]b]\nioengine=nbd\nuri=nbd+unix:///fast?s\n", "");
+}
+
+static void
+leaves_out_what_would_change_the_log_that_is_read(void **state)
+{
+	(void)state;
+	expect("[a]\nioengine=nbd\nuri=nbd:///\nlog_unix_epoch=1\n"
+	       "per_job_logs=0\nlog_offset=1\n",
+	    "[a]\nlog_offset=1\nioengine=nbd\nuri=nbd+unix:///nullb0?s\n",
+	    "log_unix_epoch is left out: the log of IOPS is made for the "
+	    "comparison\n"
+	    "per_job_logs is left out: the log of IOPS is made for the "
+	    "comparison\n");
+}
+
+static void
 takes_the_time_from_who_asks(void **state)
 {
 	char *text, *error;
@@ -234,6 +260,11 @@ main(void)
 		    leaves_jobs_that_do_no_io_alone, NULL, NULL, NULL },
 		{ "replaces variables as fio does",
 		    replaces_variables_as_fio_does, NULL, NULL, NULL },
+		{ "reads lines and names as fio does",
+		    reads_lines_and_names_as_fio_does, NULL, NULL, NULL },
+		{ "leaves out what would change the log that is read",
+		    leaves_out_what_would_change_the_log_that_is_read, NULL,
+		    NULL, NULL },
 		{ "takes the time from who asks", takes_the_time_from_who_asks,
 		    NULL, NULL, NULL },
 		{ "refuses what it cannot send there",
