@@ -8,6 +8,7 @@
  * Exit status: 0 done; 1 something failed; 2 wrong usage; with --exit-code 3,
  * the other configuration is worse.
  */
+#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <errno.h>
 #include <getopt.h>
@@ -317,6 +318,7 @@ include_path(const char *line, size_t len, const char *job)
 
 	while (len > 0 && strchr(" \t\r", *line) != NULL)
 		line++, len--;
+	len = strcspn(line, ";#\n") < len ? strcspn(line, ";#\n") : len;
 	while (len > 0 && strchr(" \t\r", line[len - 1]) != NULL)
 		len--;
 	name = checked(strndup(line, len));
@@ -333,19 +335,22 @@ static void
 copy_job(FILE *out, const char *path, unsigned depth)
 {
 	char *text = read_text(path), *line, *included;
-	size_t len;
+	size_t len, blanks;
 
 	if (depth > MAX_INCLUDES)
 		die("%s: more than %u files that include one another", path,
 		    MAX_INCLUDES);
 	for (line = text; *line != '\0'; line += len + (line[len] == '\n')) {
 		len = strcspn(line, "\n");
-		if (strncmp(line, "include", 7) != 0 ||
-		    (line[7] != ' ' && line[7] != '\t')) {
+		blanks = strspn(line, " \t");
+		if (strncmp(line + blanks, "include", 7) != 0 ||
+		    strchr(" \t", line[blanks + 7]) == NULL ||
+		    blanks + 7 >= len) {
 			fprintf(out, "%.*s\n", (int)len, line);
 			continue;
 		}
-		included = include_path(line + 7, len - 7, path);
+		included =
+		    include_path(line + blanks + 7, len - blanks - 7, path);
 		copy_job(out, included, depth + 1);
 		free(included);
 	}
@@ -433,6 +438,19 @@ write_job(struct bench_side *s, const struct args *a, const char *job,
 		free(text);
 }
 
+/* It is read for each run: what gives its text once will not do. */
+static void
+check_conf(const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) != 0)
+		die("%s: %s", path, strerror(errno));
+	if (!S_ISREG(st.st_mode))
+		die("%s: not a regular file, and it is read for each run",
+		    path);
+}
+
 static void
 begin(struct comparison *c, struct bench_side *s, const struct args *a)
 {
@@ -448,6 +466,7 @@ begin(struct comparison *c, struct bench_side *s, const struct args *a)
 	};
 	for (i = 0; i < NR_SIDES; i++) {
 		s[i].conf = a->conf[i];
+		check_conf(a->conf[i]);
 		c->label[i] = checked(strdup(a->conf[i]));
 		c->config[i] = read_text(a->conf[i]);
 		bench_devices(&s[i]);
@@ -670,11 +689,14 @@ static void
 print_plots(const struct comparison *c, const struct args *a)
 {
 	const struct figures *f = &c->figures;
-	const struct figure *first = NULL;
+	const struct figure *first = NULL, *asked;
 	unsigned nr = 0, i;
 
-	for (i = 0; i < a->nr_plots; i++)
-		plot(figures_find(f, a->plot[i]));
+	for (i = 0; i < a->nr_plots; i++) {
+		asked = figures_find(f, a->plot[i]);
+		if (asked != NULL) /* else only the warm-up had it */
+			plot(asked);
+	}
 	if (a->nr_plots > 0)
 		return;
 	for (i = 0; i < f->nr; i++) {
