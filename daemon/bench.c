@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -29,6 +31,10 @@
 #define TAIL_BYTES 2000 /* of a log, when something went wrong */
 #define MAX_JOBS   4096u
 #define MAX_FIO    (64u << 20) /* bytes of its JSON */
+#define MAX_PASSES 1000 /* until all that was killed is gone, 1 ms each */
+
+/* In the environment of all that is started: the path of its log. */
+#define MARK "NULLB_COMPARE_LOG"
 
 struct bench bench;
 volatile sig_atomic_t bench_stopped;
@@ -36,9 +42,15 @@ volatile sig_atomic_t bench_stopped;
 /* What runs now, and is ended with this; 0: nothing. */
 static struct running {
 	pid_t daemon;
-	pid_t fio; /* and a process group */
+	pid_t fio;
 	pid_t tracer;
 } running;
+
+/* Ends all of it, and removes the files, when this process is killed. */
+static struct keeper {
+	pid_t pid; /* 0: none */
+	int fd;    /* a pipe: a byte says that there is nothing to do */
+} keeper;
 
 /* ---- files */
 
@@ -81,36 +93,130 @@ show_log(const char *name)
 
 /* ---- processes */
 
-/* Ends it at once, and what it has started, when it leads a group. */
 static void
-kill_and_wait(pid_t *pid, bool group)
+kill_and_wait(pid_t *pid)
 {
 	if (*pid <= 0)
 		return;
-	kill(group ? -*pid : *pid, SIGKILL);
+	kill(*pid, SIGKILL);
 	while (waitpid(*pid, NULL, 0) < 0 && errno == EINTR)
 		;
 	*pid = 0;
 }
 
-static void
-end_all(void)
+/* Is it one whose mark begins so? */
+static bool
+is_marked(const char *pid, const char *mark)
 {
-	kill_and_wait(&running.fio, true);
-	kill_and_wait(&running.tracer, false);
-	kill_and_wait(&running.daemon, false);
+	char path[64], *entry = NULL;
+	bool found = false;
+	size_t size = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%.16s/environ", pid);
+	f = fopen(path, "r");
+	if (f == NULL)
+		return false;
+	while (!found && getdelim(&entry, &size, '\0', f) > 0)
+		found = strncmp(entry, mark, strlen(mark)) == 0;
+	free(entry);
+	fclose(f);
+	return found;
+}
+
+/* False: there was none. */
+static bool
+kill_marked(const char *mark)
+{
+	DIR *all = opendir("/proc");
+	const struct dirent *e;
+	bool any = false;
+
+	while (all != NULL && (e = readdir(all)) != NULL) {
+		if (!isdigit((unsigned char)e->d_name[0]) ||
+		    !is_marked(e->d_name, mark))
+			continue;
+		kill((pid_t)strtol(e->d_name, NULL, 10), SIGKILL);
+		any = true;
+	}
+	if (all != NULL)
+		closedir(all);
+	return any;
+}
+
+/*
+ * All that has this log, or with "" any.  fio's jobs lead sessions of their own
+ * and outlive it when it is killed: neither a process group nor a parent's
+ * death reaches them, but what is in their environment tells whose they are.
+ */
+static void
+end_marked(const char *log)
+{
+	char mark[sizeof(MARK) + sizeof(bench.dir) + 64];
+	unsigned i;
+
+	snprintf(mark, sizeof(mark), MARK "=%s/%s", bench.dir, log);
+	for (i = 0; i < MAX_PASSES && kill_marked(mark); i++)
+		poll(NULL, 0, 1);
+}
+
+static void
+end_fio(void)
+{
+	kill_and_wait(&running.fio);
+	end_marked("fio.log");
+}
+
+static void
+clean_up(void)
+{
+	end_marked("");
+	if (!bench.keeps)
+		nftw(bench.dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 static void
 at_exit(void)
 {
-	end_all();
-	if (bench.dir[0] == '\0')
-		return;
+	kill_and_wait(&running.fio);
+	kill_and_wait(&running.tracer);
+	kill_and_wait(&running.daemon);
+	clean_up();
 	if (bench.keeps)
 		fprintf(stderr, "files: %s\n", bench.dir);
-	else
-		nftw(bench.dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	if (write(keeper.fd, "", 1) == 1)
+		waitpid(keeper.pid, NULL, 0);
+}
+
+/* For ^C that comes twice, kill -9, and what else leaves at_exit() no time. */
+static void
+keeper_start(void)
+{
+	int fd[2], null;
+	char byte;
+
+	if (pipe2(fd, O_CLOEXEC) != 0)
+		die("pipe: %s", strerror(errno));
+	keeper.fd = fd[1];
+	keeper.pid = fork();
+	if (keeper.pid < 0)
+		die("fork: %s", strerror(errno));
+	if (keeper.pid > 0) {
+		close(fd[0]);
+		return;
+	}
+	setsid();
+	signal(SIGINT, SIG_IGN);
+	signal(SIGTERM, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
+	null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	dup2(null, 0); /* nobody is to wait for what it would print */
+	dup2(null, 1);
+	dup2(null, 2);
+	close(fd[1]);
+	if (read(fd[0], &byte, 1) == 0)
+		clean_up();
+	_exit(EXIT_DONE);
 }
 
 /*
@@ -127,7 +233,6 @@ spawn(const char *const *argv, const char *log)
 	if (pid < 0)
 		die("fork: %s", strerror(errno));
 	if (pid > 0) {
-		setpgid(pid, pid); /* here too: it may be killed at once */
 		free(path);
 		return pid;
 	}
@@ -137,9 +242,13 @@ spawn(const char *const *argv, const char *log)
 		_exit(EXIT_REFUSED);
 	signal(SIGINT, SIG_DFL);
 	signal(SIGTERM, SIG_DFL);
+	signal(SIGPIPE, SIG_DFL);
 	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	if (fd < 0 || dup2(fd, 1) < 0 || dup2(fd, 2) < 0)
+	if (fd < 0 || dup2(fd, 1) < 0 || dup2(fd, 2) < 0 ||
+	    setenv(MARK, path, 1) != 0) {
+		fprintf(stderr, "%s: %s\n", path, strerror(errno));
 		_exit(EXIT_REFUSED);
+	}
 	fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	if (fd >= 0)
 		dup2(fd, 0);
@@ -190,35 +299,76 @@ wait_for(pid_t *pid, double seconds, void (*tick)(void *, double), void *arg)
 
 /* ---- the daemon */
 
-/* Its control socket accepts; or it has ended, and why. */
+/* "exit status 1", "killed by signal 9": of a process that has ended. */
+static const char *
+how_it_ended(int status)
+{
+	static char text[64];
+
+	if (WIFEXITED(status))
+		snprintf(
+		    text, sizeof(text), "exit status %d", WEXITSTATUS(status));
+	else
+		snprintf(text, sizeof(text), "killed by signal %d",
+		    WTERMSIG(status));
+	return text;
+}
+
+/* If the daemon has ended by itself, that is the end, and this says why. */
 static void
+check_daemon(const char *conf, const char *what)
+{
+	int status;
+
+	if (waitpid(running.daemon, &status, WNOHANG) <= 0)
+		return;
+	running.daemon = 0;
+	show_log("nullbd.log");
+	die("%s: the daemon %s: %s", conf, what, how_it_ended(status));
+}
+
+/* Its control socket accepts; false: it was stopped. */
+static bool
 wait_until_ready(const char *conf)
 {
 	double end = seconds_now() + READY_S;
 
-	while (!ask_try_connect()) {
-		if (waitpid(running.daemon, NULL, WNOHANG) > 0) {
-			running.daemon = 0;
-			show_log("nullbd.log");
-			die("%s: the daemon does not start with it", conf);
-		}
-		if (bench_stopped)
-			exit(EXIT_REFUSED);
+	while (!bench_stopped && !ask_try_connect()) {
+		check_daemon(conf, "does not start with it");
 		if (seconds_now() > end)
 			die("%s: the daemon was not ready in %u s", conf,
 			    READY_S);
 		poll(NULL, 0, 5);
 	}
+	return !bench_stopped;
 }
 
 static void
+daemon_kill(void)
+{
+	ask_disconnect();
+	kill_and_wait(&running.daemon);
+}
+
+/*
+ * It listens on our sockets alone, without TLS, and is nowhere else to be seen,
+ * whatever the configuration says: it may be one that is in use.  False: it was
+ * stopped, and does not run.
+ */
+static bool
 daemon_start(const char *conf)
 {
-	const char *argv[] = { bench.nullbd, "-c", conf, "-U", bench.socket,
-		"--control", bench.control, "--pidfile", "", NULL };
+	char listen[sizeof(bench.socket) + 16];
+	const char *argv[] = { bench.nullbd, "-c", conf, "--listen", listen,
+		"--control", bench.control, "--pidfile", "", "--metrics", "",
+		"--sysfs", "", NULL };
 
+	snprintf(listen, sizeof(listen), "unix:%s tls=off", bench.socket);
 	running.daemon = spawn(argv, "nullbd.log");
-	wait_until_ready(conf);
+	if (wait_until_ready(conf))
+		return true;
+	daemon_kill();
+	return false;
 }
 
 static void
@@ -227,7 +377,7 @@ daemon_stop(void)
 	ask_disconnect();
 	kill(running.daemon, SIGTERM);
 	if (wait_for(&running.daemon, READY_S, NULL, NULL) < 0)
-		kill_and_wait(&running.daemon, false);
+		kill_and_wait(&running.daemon);
 }
 
 /* All CPU time that it used so far, in seconds. */
@@ -243,17 +393,24 @@ daemon_cpu(void)
 	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
 }
 
+/* One that is not served there, as tls_only ones are not, is left out. */
 static void
-keep_uri(struct bench_side *s, const char *name)
+keep_device(struct bench_side *s, const char *name)
 {
-	if (s->nr_devices == BENCH_MAX_DEVICES)
+	json_t *answer = ask("uri", name, NULL);
+	json_t *place = json_array_get(json_object_get(answer, "places"), 0);
+
+	if (place != NULL && s->nr_devices == BENCH_MAX_DEVICES)
 		die("%s: more than %u devices", s->conf, BENCH_MAX_DEVICES);
-	s->device[s->nr_devices] = strdup(name);
-	if (s->device[s->nr_devices] == NULL ||
-	    asprintf(&s->uri[s->nr_devices], "nbd+unix:///%s?socket=%s", name,
-		bench.socket) < 0)
-		die("out of memory");
-	s->nr_devices++;
+	if (place != NULL) {
+		s->device[s->nr_devices] = strdup(name);
+		s->uri[s->nr_devices] = strdup(ask_string(place, "uri"));
+		if (s->device[s->nr_devices] == NULL ||
+		    s->uri[s->nr_devices] == NULL)
+			die("out of memory");
+		s->nr_devices++;
+	}
+	json_decref(answer);
 }
 
 void
@@ -262,16 +419,17 @@ bench_devices(struct bench_side *s)
 	json_t *answer, *device;
 	size_t i;
 
-	daemon_start(s->conf);
+	if (!daemon_start(s->conf))
+		die("stopped before a run was done");
 	answer = ask("list", NULL, NULL);
 	json_array_foreach(json_object_get(answer, "devices"), i, device) {
 		if (json_is_true(json_object_get(device, "power")))
-			keep_uri(s, ask_string(device, "name"));
+			keep_device(s, ask_string(device, "name"));
 	}
 	json_decref(answer);
 	daemon_stop();
 	if (s->nr_devices == 0)
-		die("%s: no device is on", s->conf);
+		die("%s: no device is on, and not tls_only", s->conf);
 }
 
 void
@@ -336,6 +494,14 @@ read_logs(struct run *run)
 		die("fio's log of IOPS: %s", strerror(-ret));
 }
 
+__attribute__((noreturn)) static void
+fio_failed(const struct bench_side *s, int status)
+{
+	check_daemon(s->conf, "has ended in the middle of a run");
+	show_log("fio.log");
+	die("fio failed with %s: %s", s->conf, how_it_ended(status));
+}
+
 /* 0, or -1: it was stopped; what fio complains of is the end. */
 static int
 run_fio(const struct bench_side *s, double seconds,
@@ -361,15 +527,11 @@ run_fio(const struct bench_side *s, double seconds,
 	free(log);
 	status = wait_for(&running.fio, seconds, tick, arg);
 	if (status < 0) {
-		kill_and_wait(&running.fio, true);
+		end_fio();
 		return -1;
 	}
-	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-		show_log("fio.log");
-		show_log("fio.json");
-		die("fio failed with %s: exit status %d", s->conf,
-		    WIFEXITED(status) ? WEXITSTATUS(status) : -1);
-	}
+	if (status != 0)
+		fio_failed(s, status);
 	return 0;
 }
 
@@ -432,12 +594,12 @@ bench_run(const struct bench_side *s, struct figures *f, struct run *run,
 	char *error;
 	int ret;
 
-	daemon_start(s->conf);
+	if (!daemon_start(s->conf))
+		return false;
 	cpu = daemon_cpu();
 	begin = seconds_now();
 	if (run_fio(s, 0, tick, arg) != 0) {
-		kill_and_wait(&running.daemon, false);
-		ask_disconnect();
+		daemon_kill();
 		return false;
 	}
 	seconds = seconds_now() - begin;
@@ -448,7 +610,8 @@ bench_run(const struct bench_side *s, struct figures *f, struct run *run,
 	json = read_json("fio.json");
 	if (json == NULL) {
 		show_log("fio.log");
-		die("fio has printed no JSON");
+		die("fio has printed no JSON, or no room is left in %s",
+		    bench.dir);
 	}
 	ret = fiojson_read(json, f, run, &error);
 	if (ret == -EINVAL)
@@ -477,15 +640,17 @@ bench_trace(const struct bench_side *s, const char *device, unsigned seconds)
 	int status;
 
 	snprintf(length, sizeof(length), "%u", seconds);
-	daemon_start(s->conf);
+	if (!daemon_start(s->conf)) {
+		free(path);
+		return NULL;
+	}
 	running.tracer = spawn(argv, "trace.log");
 	run_fio(s, seconds + .5, NULL, NULL); /* it may well take longer */
 	kill(running.tracer, SIGINT);         /* or it was done before */
 	status = wait_for(&running.tracer, 5, NULL, NULL);
-	kill_and_wait(&running.tracer, false);
+	kill_and_wait(&running.tracer);
 	if (bench_stopped) {
-		end_all();
-		ask_disconnect();
+		daemon_kill();
 		free(path);
 		return NULL;
 	}
@@ -500,20 +665,24 @@ bench_trace(const struct bench_side *s, const char *device, unsigned seconds)
 
 /* ---- where things are */
 
+/* Beside this one, wherever the shell has found it. */
 static void
-find_program(char *out, size_t len, const char *variable, const char *argv0,
+find_program(char *out, size_t len, const char *variable,
     const char *const *places, const char *name)
 {
-	const char *slash = strrchr(argv0, '/');
-	const char *set = getenv(variable);
-	int dir = slash != NULL ? (int)(slash - argv0) + 1 : 0;
+	const char *set = getenv(variable), *slash;
+	char self[4000];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
 	if (set != NULL && *set != '\0') {
 		snprintf(out, len, "%s", set);
 		return;
 	}
-	for (; *places != NULL && dir > 0; places++) {
-		snprintf(out, len, "%.*s%s%s", dir, argv0, *places, name);
+	self[n > 0 ? n : 0] = '\0';
+	slash = strrchr(self, '/');
+	for (; slash != NULL && *places != NULL; places++) {
+		snprintf(out, len, "%.*s/%s%s", (int)(slash - self), self,
+		    *places, name);
 		if (access(out, X_OK) == 0)
 			return;
 	}
@@ -527,19 +696,21 @@ on_signal(int signum)
 }
 
 void
-bench_init(const char *argv0)
+bench_init(void)
 {
 	static const char *const places[] = { "", "../sbin/", NULL };
 	struct sigaction sa = { .sa_handler = on_signal,
 		.sa_flags = (int)SA_RESETHAND };
 	const char *tmp = getenv("TMPDIR");
 
-	find_program(bench.nullbd, sizeof(bench.nullbd), "NULLBD", argv0,
-	    places, "nullbd");
-	find_program(bench.nullbctl, sizeof(bench.nullbctl), "NULLBCTL", argv0,
-	    places, "nullbctl");
+	if (tmp == NULL || *tmp == '\0')
+		tmp = "/tmp";
+	find_program(
+	    bench.nullbd, sizeof(bench.nullbd), "NULLBD", places, "nullbd");
+	find_program(bench.nullbctl, sizeof(bench.nullbctl), "NULLBCTL", places,
+	    "nullbctl");
 	if (snprintf(bench.dir, sizeof(bench.dir), "%s/nullb-compare-XXXXXX",
-		tmp != NULL ? tmp : "/tmp") >= (int)sizeof(bench.dir))
+		tmp) >= (int)sizeof(bench.dir))
 		die("$TMPDIR: \"%s\": a socket there would have too long a "
 		    "path",
 		    tmp);
@@ -548,11 +719,16 @@ bench_init(const char *argv0)
 		bench.dir[0] = '\0';
 		exit(EXIT_REFUSED);
 	}
+	keeper_start();
 	atexit(at_exit);
 	snprintf(bench.socket, sizeof(bench.socket), "%s/sock", bench.dir);
 	snprintf(bench.control, sizeof(bench.control), "%s/ctl", bench.dir);
 	asking.control = bench.control;
 	sigaction(SIGINT, &sa, NULL);
 	sigaction(SIGTERM, &sa, NULL);
+	if (signal(SIGHUP, SIG_DFL) != SIG_IGN)
+		sigaction(SIGHUP, &sa, NULL);
+	else
+		signal(SIGHUP, SIG_IGN); /* nohup(1) */
 	signal(SIGPIPE, SIG_IGN);
 }

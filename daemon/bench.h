@@ -2,7 +2,8 @@
 /*
  * One run of a load: a daemon of its own, fio, and what both say.  Whatever
  * goes wrong is said to standard error, and is the end (die()); then, as at any
- * other end, nothing that was started goes on, and no file is left.
+ * other end, kill -9 too, nothing that was started goes on, and no file is
+ * left.
  */
 #ifndef BENCH_H
 #define BENCH_H
@@ -37,8 +38,9 @@ struct bench_side {
 	char *job; /* path */
 };
 
-/* Find the programs (argv[0]'s neighbours, $NULLBD, $PATH), make the files. */
-void bench_init(const char *argv0);
+/* Find the programs ($NULLBD, neighbours of this one, $PATH), make the files.
+ */
+void bench_init(void);
 /* A path of a private file, which the caller frees. */
 char *bench_path(const char *name);
 /* Start the daemon once: is the configuration right, what devices has it? */

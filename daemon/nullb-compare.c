@@ -787,7 +787,7 @@ main(int argc, char **argv)
 		take_values(&c, a.values);
 		check_plots(&c.figures, &a);
 	} else {
-		bench_init(argv[0]);
+		bench_init();
 		run_both(&c, &a);
 	}
 	c.verdict = figures_judge(&c.figures, a.method, a.alpha);

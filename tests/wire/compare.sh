@@ -75,8 +75,37 @@ expect 1 '' '*nul.fio: a byte 0: it is no text*'
 echo 'include loop.fio' >"$tmp/loop.fio"
 compare "$tmp/1.conf" "$tmp/1.conf" "$tmp/loop.fio"
 expect 1 '' '*more than 16 files that include one another*'
+compare <(cat "$tmp/1.conf") "$tmp/1.conf" "$tmp/depth1.fio"
+expect 1 '' '*: not a regular file, and it is read for each run*'
+echo 'alice:000102030405060708090a0b0c0d0e0f' >"$tmp/psk"
+printf '[nullbd]\ntls = allowed\ntls_psk = %s\n[nullb0]\ntls_only = 1\n' \
+	"$tmp/psk" >"$tmp/tls.conf"
+compare "$tmp/tls.conf" "$tmp/1.conf" "$tmp/depth1.fio"
+expect 1 '' "*$tmp/tls.conf: no device is on, and not tls_only*"
 compare --plot nothing -r 1 -w 0 "$tmp/1.conf" "$tmp/1.conf" "$tmp/depth1.fio"
 expect 2 '' '*--plot: nothing: no such figure; they are: fio.iops fio.bw*'
+
+# installed, and found by PATH; odd names; a configuration that is in use elsewhere;
+# a job as fio reads it
+odd=$TMPDIR/'a b%41;c'
+mkdir "$tmp/bin" "$tmp/sbin" "$odd"
+cp "$COMPARE" "$tmp/bin"
+ln -s "$(realpath "$NULLBD")" "$tmp/sbin"
+{
+	printf '[nullbd]\nlisten = 192.0.2.1:1\nmetrics = 192.0.2.1:1\n'
+	printf 'pidfile = /none/pid\nsysfs = /none/sys\n'
+	printf 'tls = required\ntls_psk = %s\n[a b%%41;?]\nsize = 1G\n' "$tmp/psk"
+} >"$tmp/odd.conf"
+printf '[reads] ; of one\n include\todd.inc # here\nnumber_ios=9\n' >"$tmp/odd.fio"
+# shellcheck disable=SC2016 # fio's variable
+printf 'ioengine=${ENGINE}\nlog_unix_epoch=1\nper_job_logs=0\n' >"$tmp/odd.inc"
+out=$(
+	unset NULLBD
+	TMPDIR=$odd ENGINE=libaio PATH=$tmp/bin:$PATH timeout 60 nullb-compare \
+		-r 1 -w 0 "$tmp/odd.conf" "$tmp/odd.conf" "$tmp/odd.fio" 2>&1
+) || fail "$out"
+[[ $out == *"ioengine=libaio became nbd"*fio.iops* ]] || fail "$out"
+rmdir "$odd" || fail "it leaves $(ls "$odd")"
 
 # what others have measured: report B's table
 for i in 1 2 3 4 5; do
@@ -146,18 +175,112 @@ script -qec "'$COMPARE' -r 2 -w 0 '$tmp/1.conf' '$tmp/1.conf' '$tmp/depth1.fio'"
 grep -q 'run 1 of 4, 0 s' "$tmp/out" || fail "no progress: $(<"$tmp/out")"
 grep -q 'run 4 of 4, .* left: ' "$tmp/out" || fail "no time left: $(<"$tmp/out")"
 
-# ^C: what there is; and nothing goes on
-"$COMPARE" -v -r 50 -w 0 "$tmp/1.conf" "$tmp/1.1.conf" "$tmp/depth1.fio" \
-	>"$tmp/out" 2>"$tmp/err" &
-it=$!
-for _ in {1..300}; do
-	[ "$(wc -l <"$tmp/err")" -lt 4 ] || break
-	sleep 0.1
-done
-daemon=$(pgrep -P $it nullbd)
+# ---- it is stopped, or something is killed
+
+# what runs of it: fio's jobs lead sessions of their own
+ours() {
+	pgrep -f "(fio|nullbd) .*$TMPDIR/"
+}
+
+# begin ARGUMENT...: it runs as $it
+begin() {
+	"$COMPARE" -v -w 0 "$@" >"$tmp/out" 2>"$tmp/err" &
+	it=$!
+}
+
+# until_done COMMAND...: it succeeds, within half a minute
+until_done() {
+	for _ in {1..300}; do
+		"$@" && return
+		sleep 0.1
+	done
+	fail "not in half a minute: $*: $(<"$tmp/err")"
+}
+
+none_left() {
+	! ours >/dev/null && [ -z "$(ls -A "$TMPDIR")" ]
+}
+
+# ended STATUS OUT ERR: it has, like that, and nothing goes on
+ended() {
+	wait $it
+	status=$?
+	out=$(<"$tmp/out")
+	err=$(<"$tmp/err")
+	expect "$@"
+	none_left || fail "this is left: $(ours) $(ls -A "$TMPDIR")"
+}
+
+runs_done() {
+	[ "$(wc -l <"$tmp/err")" -ge "$1" ]
+}
+
+fio_jobs_run() {
+	[ "$(pgrep -fc "fio .*$TMPDIR/")" -ge "$1" ]
+}
+
+# ^C: what there is
+begin -r 50 "$tmp/1.conf" "$tmp/1.1.conf" "$tmp/depth1.fio"
+until_done runs_done 4
 kill -INT $it
-wait $it || fail "^C: status $?: $(<"$tmp/err")"
-grep -q 'fio.iops' "$tmp/out" || fail "^C prints $(<"$tmp/out")"
-[ -n "$daemon" ] || fail "there was no daemon"
-! kill -0 "$daemon" 2>/dev/null || fail "the daemon goes on after ^C"
-[ -z "$(ls -A "$TMPDIR")" ] || fail "^C leaves $(ls "$TMPDIR"/*)"
+ended 0 '*fio.iops*' '*'
+
+# also while a daemon starts: the fifth never does (two say which devices they have)
+cat >"$tmp/slow" <<-END
+	#!/bin/bash
+	echo >>"$tmp/starts"
+	[ "\$(wc -l <"$tmp/starts")" -le 4 ] || exec sleep 100
+	exec "$(realpath "$NULLBD")" "\$@"
+END
+chmod +x "$tmp/slow"
+starts() {
+	[ -e "$tmp/starts" ] && [ "$(wc -l <"$tmp/starts")" = "$1" ]
+}
+for options in '-r 50' "-r 1 --trace --report $tmp/page.html"; do
+	rm -f "$tmp/starts"
+	# shellcheck disable=SC2086 # several
+	NULLBD=$tmp/slow begin $options "$tmp/1.conf" "$tmp/1.1.conf" "$tmp/depth1.fio"
+	until_done starts 5
+	kill -INT $it
+	ended 0 '*fio.iops*' '*'
+done
+
+# one job is on no device, and does not see that the daemon is gone
+cat >"$tmp/long.fio" <<-END
+	[global]
+	time_based
+	runtime=100
+	[n]
+	ioengine=null
+	filename=x
+	size=1g
+	rate_iops=10
+	[reads]
+	filename=/dev/nullb0
+	rate_iops=10
+END
+
+# in the first run there is nothing to print
+for signal in INT TERM HUP; do
+	begin "$tmp/1.conf" "$tmp/1.1.conf" "$tmp/long.fio"
+	until_done fio_jobs_run 3
+	kill -$signal $it
+	ended 1 '' '*stopped before a run that counts was done*'
+done
+
+# somebody else ends what it needs
+begin "$tmp/1.conf" "$tmp/1.1.conf" "$tmp/long.fio"
+until_done fio_jobs_run 3
+kill -KILL "$(pgrep -P $it fio)"
+ended 1 '' "*fio failed with $tmp/1.conf: killed by signal 9*"
+begin "$tmp/1.conf" "$tmp/1.1.conf" <(grep -v -e '^\[n' -e null$ "$tmp/long.fio")
+until_done fio_jobs_run 2
+kill -KILL "$(pgrep -P $it nullbd)"
+ended 1 '' "*$tmp/1.conf: the daemon has ended in the middle of a run: killed by signal 9*"
+
+# or it, which leaves it no time
+begin "$tmp/1.conf" "$tmp/1.1.conf" "$tmp/long.fio"
+until_done fio_jobs_run 3
+kill -KILL $it
+wait $it 2>/dev/null
+until_done none_left
