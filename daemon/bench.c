@@ -490,8 +490,30 @@ read_logs(struct run *run)
 		ret = fiojson_iops_log(f, LOG_MSEC / 1e3, &run->iops);
 		fclose(f);
 	}
-	if (ret != 0)
-		die("fio's log of IOPS: %s", strerror(-ret));
+	if (ret == -ENOMEM)
+		die("out of memory");
+	if (ret != 0) { /* it is too long, say: no reason to lose the run */
+		fprintf(stderr, "fio's log of IOPS: %s: it is not shown\n",
+		    strerror(-ret));
+		series_fini(&run->iops);
+	}
+}
+
+/* Of a job that failed, where fio itself had nothing to say. */
+static void
+show_error(void)
+{
+	json_t *json = read_json("fio.json");
+	struct figures f = {};
+	struct run run = {};
+	char *error = NULL;
+
+	if (json != NULL && fiojson_read(json, &f, &run, &error) == -EINVAL)
+		fprintf(stderr, "%s\n", error);
+	free(error);
+	run_fini(&run);
+	figures_fini(&f);
+	json_decref(json);
 }
 
 __attribute__((noreturn)) static void
@@ -499,6 +521,7 @@ fio_failed(const struct bench_side *s, int status)
 {
 	check_daemon(s->conf, "has ended in the middle of a run");
 	show_log("fio.log");
+	show_error();
 	die("fio failed with %s: %s", s->conf, how_it_ended(status));
 }
 

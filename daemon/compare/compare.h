@@ -186,6 +186,8 @@ struct series {
 	unsigned nr_logs;
 };
 
+void series_fini(struct series *s);
+
 enum {
 	RUN_READ,
 	RUN_WRITE,

@@ -103,6 +103,14 @@ direction_read(
 	    json_object_get(json_object_get(dir, "clat_ns"), "bins"), error);
 }
 
+static const char *
+error_text(json_int_t error)
+{
+	if (error == EILSEQ) /* fio's for that */
+		return "verify: this is not what was written";
+	return strerror(error > 0 && error < 4096 ? (int)error : EIO);
+}
+
 static int
 job_read(struct reading *r, const json_t *job, struct run *run, char **error)
 {
@@ -115,8 +123,7 @@ job_read(struct reading *r, const json_t *job, struct run *run, char **error)
 
 	if (failed != 0)
 		return compare_error(error, "fio's job %s: %s",
-		    name != NULL ? name : "?",
-		    strerror(failed > 0 && failed < 4096 ? (int)failed : EIO));
+		    name != NULL ? name : "?", error_text(failed));
 	for (op = 0; op < NR_RUN_OPS; op++) {
 		dir = json_object_get(job, op_name[op]);
 		ret =

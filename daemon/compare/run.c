@@ -7,13 +7,19 @@
 #include <stdlib.h>
 
 void
+series_fini(struct series *s)
+{
+	free(s->at);
+	free(s->value);
+	*s = (struct series){};
+}
+
+void
 run_fini(struct run *r)
 {
 	for (unsigned op = 0; op < NR_RUN_OPS; op++)
 		buckets_fini(&r->clat_ns[op]);
-	free(r->iops.at);
-	free(r->iops.value);
-	r->iops = (struct series){};
+	series_fini(&r->iops);
 	buckets_fini(&r->sectors);
 	buckets_fini(&r->segments);
 }

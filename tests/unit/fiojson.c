@@ -111,6 +111,8 @@ refuses_a_run_that_failed(void **state)
 	expect_error("{\"jobs\":[1]}", "fio has done no I/O");
 	expect_error("{\"jobs\":[{\"jobname\":\"x\",\"error\":5}]}",
 	    "fio's job x: Input/output error");
+	expect_error("{\"jobs\":[{\"jobname\":\"x\",\"error\":84}]}",
+	    "fio's job x: verify: this is not what was written");
 	expect_error("{\"jobs\":[{\"jobname\":\"x\",\"error\":-1}]}",
 	    "fio's job x: Input/output error");
 	expect_error(

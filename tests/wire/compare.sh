@@ -43,6 +43,7 @@ cat >"$tmp/depth1.fio" <<-X
 	iodepth=1
 	number_ios=100
 X
+sed 's/=300/=30/' "$tmp/depth1.fio" >"$tmp/quick.fio"
 
 # bad input names itself
 compare
@@ -69,6 +70,9 @@ expect 1 '' '*/dev/nullb1: no such device; the devices are: nullb0*'
 printf '[a]\nrw=nonsense\n' >"$tmp/bad.fio"
 compare "$tmp/1.conf" "$tmp/1.conf" "$tmp/bad.fio"
 expect 1 '' '*nonsense*fio failed with*exit status 1*'
+printf '[a]\nrw=trim\nnumber_ios=9\n' >"$tmp/trim.fio"
+compare "$tmp/1.conf" "$tmp/1.conf" "$tmp/trim.fio"
+expect 1 '' "*fio's job a: Invalid argument*fio failed with*exit status 1*"
 printf '[a]\nrw=read\0\n' >"$tmp/nul.fio"
 compare "$tmp/1.conf" "$tmp/1.conf" "$tmp/nul.fio"
 expect 1 '' '*nul.fio: a byte 0: it is no text*'
@@ -154,23 +158,23 @@ python3 - "$tmp/json" <<-X || fail "$out"
 	assert f['stat.read.ios']['base']['mean'] >= 100
 	assert f['nullbd.cpu_per_io']['base']['mean'] > 0
 X
-compare --csv -r 2 -w 0 "$tmp/1.conf" "$tmp/1.1.conf" "$tmp/depth1.fio"
+compare --csv -r 2 -w 0 "$tmp/1.conf" "$tmp/1.1.conf" "$tmp/quick.fio"
 expect 0 *fio.iops* ''
 
 # a page, with what was touched; where it cannot be written, before anything runs
 compare -r 2 -w 0 --trace --report "$tmp/page.html" \
-	"$tmp/1.conf" "$tmp/1.1.conf" "$tmp/depth1.fio"
+	"$tmp/1.conf" "$tmp/1.1.conf" "$tmp/quick.fio"
 expect 0 '*test: *' ''
 grep -q 'Where the I/O went' "$tmp/page.html" || fail "the page has no trace"
 [ "$(stat -c %s "$tmp/page.html")" -lt 1048576 ] || fail "the page is large"
-compare --report "$tmp/none/page.html" "$tmp/1.conf" "$tmp/1.conf" "$tmp/depth1.fio"
+compare --report "$tmp/none/page.html" "$tmp/1.conf" "$tmp/1.conf" "$tmp/quick.fio"
 expect 1 '' "*--report: $tmp/none/page.html: No such file*"
 NULLBCTL=/nowhere compare -r 2 -w 0 --trace --report "$tmp/page.html" \
-	"$tmp/1.conf" "$tmp/1.1.conf" "$tmp/depth1.fio"
+	"$tmp/1.conf" "$tmp/1.1.conf" "$tmp/quick.fio"
 expect 0 "*there is no trace of $tmp/1.conf: it failed*" '*nowhere*'
 
 # on a terminal it says how far it is
-script -qec "'$COMPARE' -r 2 -w 0 '$tmp/1.conf' '$tmp/1.conf' '$tmp/depth1.fio'" \
+script -qec "'$COMPARE' -r 2 -w 0 '$tmp/1.conf' '$tmp/1.conf' '$tmp/quick.fio'" \
 	/dev/null </dev/null >"$tmp/out" || fail "on a terminal: $(<"$tmp/out")"
 grep -q 'run 1 of 4, 0 s' "$tmp/out" || fail "no progress: $(<"$tmp/out")"
 grep -q 'run 4 of 4, .* left: ' "$tmp/out" || fail "no time left: $(<"$tmp/out")"
@@ -220,7 +224,7 @@ fio_jobs_run() {
 }
 
 # ^C: what there is
-begin -r 50 "$tmp/1.conf" "$tmp/1.1.conf" "$tmp/depth1.fio"
+begin -r 50 "$tmp/1.conf" "$tmp/1.1.conf" "$tmp/quick.fio"
 until_done runs_done 4
 kill -INT $it
 ended 0 '*fio.iops*' '*'
@@ -239,7 +243,7 @@ starts() {
 for options in '-r 50' "-r 1 --trace --report $tmp/page.html"; do
 	rm -f "$tmp/starts"
 	# shellcheck disable=SC2086 # several
-	NULLBD=$tmp/slow begin $options "$tmp/1.conf" "$tmp/1.1.conf" "$tmp/depth1.fio"
+	NULLBD=$tmp/slow begin $options "$tmp/1.conf" "$tmp/1.1.conf" "$tmp/quick.fio"
 	until_done starts 5
 	kill -INT $it
 	ended 0 '*fio.iops*' '*'
@@ -281,6 +285,6 @@ ended 1 '' "*$tmp/1.conf: the daemon has ended in the middle of a run: killed by
 # or it, which leaves it no time
 begin "$tmp/1.conf" "$tmp/1.1.conf" "$tmp/long.fio"
 until_done fio_jobs_run 3
+disown $it
 kill -KILL $it
-wait $it 2>/dev/null
 until_done none_left
