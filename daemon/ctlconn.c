@@ -258,7 +258,8 @@ static void
 on_done(struct waiter *w, const struct disk *disk, int error, const char *text)
 {
 	struct ctlconn *c = conn_of(w);
-	char *line = ctl_settled(disk, error, text);
+	char *line = w->departs && error == 0 ? ctl_departed(disk)
+					      : ctl_settled(disk, error, text);
 
 	if (line == NULL || !answer(c, line, strlen(line)))
 		ctlconn_free(c);

@@ -367,6 +367,8 @@ int waiter_snapshot(
     void *from, struct disk *of, struct device *dev, char *err, size_t errlen);
 int
 waiter_power(void *from, struct disk *disk, bool on, char *err, size_t errlen);
+int waiter_cut(void *from, struct disk *disk, const struct cut_conf *c,
+    char *err, size_t errlen);
 int waiter_remove(void *from, struct disk *disk);
 void waiter_sweep(void *from, struct disk *disk);
 void waiter_changed(void *from, const struct disk *disk, const char *attribute,
@@ -597,6 +599,13 @@ int power_on(struct daemon *d, struct disk *disk, char *err, size_t errlen);
  * -EINPROGRESS: when it has happened, waiter_departed() is called.  -ENOMEM.
  */
 int power_off(struct daemon *d, struct disk *disk, bool remove);
+/*
+ * It is cut, which it can (disk_can_cut()): 0, with a request to come.
+ * -EINPROGRESS: as power_off().  Else -errno with a sentence.
+ */
+int power_cut(struct daemon *d, struct disk *disk, const struct cut_conf *c,
+    char *err, size_t errlen);
+void power_init(struct daemon *d);
 /* Is it on its way to be no device any more? */
 bool power_removes(const struct daemon *d, const struct disk *disk);
 /* The daemon ends, and no worker runs any more. */
@@ -756,6 +765,7 @@ struct daemon {
 	unsigned nr_ctlconns;
 	_Atomic unsigned nr_awaits; /* of them, that wait for a rule's hit; */
 	ev_async fault_hit;         /* there was one, perhaps */
+	ev_async power_gone;        /* of a disk, the same */
 	struct watching watching;
 	struct tracer_list tracers;
 	ev_timer trace_tick;         /* while there are any */

@@ -292,6 +292,7 @@ make_disks(struct daemon *d, struct config *c)
 		.create = waiter_create,
 		.snapshot = waiter_snapshot,
 		.power = waiter_power,
+		.cut = waiter_cut,
 		.remove = waiter_remove,
 		.await = ctlconn_await,
 		.sweep = waiter_sweep,
@@ -720,6 +721,7 @@ main(int argc, char **argv)
 	make_loops(&d);
 	ignore_signals();
 	ctlconn_init(&d);
+	power_init(&d);
 	watch_init(&d);
 	shutdown_watch(&d);
 	reload_watch(&d);

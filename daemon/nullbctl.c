@@ -204,6 +204,73 @@ run_power(const struct args *args)
 	json_decref(ask_to_set("power", args->argv[0], NULL, args->argv[1]));
 }
 
+/* Long options only: their letters are nobody else's. */
+#define LOSE   'L'
+#define TEAR   'T'
+#define SEED   'S'
+#define AT     'A'
+#define ON     'O'
+#define CANCEL 'X'
+
+static json_t *
+pack_count(const struct args *args, char letter, const char *what)
+{
+	const char *text = args->option[(int)letter];
+	uint64_t n = 0;
+
+	if (text == NULL)
+		return NULL;
+	if (uint_parse(text, NULL, &n) == 0 && n > 0 && n <= INT64_MAX)
+		return json_integer((json_int_t)n);
+	fprintf(stderr,
+	    "nullbctl: power-cut: %s: \"%.60s\": allowed: 1 to %" PRId64 "\n",
+	    what, text, INT64_MAX);
+	exit(EXIT_USAGE);
+}
+
+static json_t *
+pack_cut(const struct args *args)
+{
+	if (given(args, CANCEL))
+		return json_pack("{s:s, s:s, s:b}", "command", "power_cut",
+		    "name", args->argv[0], "cancel", 1);
+	return json_pack("{s:s, s:s, s:s*, s:s*, s:o*, s:o*, s:b}", "command",
+	    "power_cut", "name", args->argv[0], "lose", args->option[LOSE],
+	    "tear", args->option[TEAR], "seed",
+	    pack_count(args, SEED, "--seed"), "at",
+	    pack_count(args, AT, "--at"), "on", given(args, ON));
+}
+
+static uint64_t
+member(const json_t *object, const char *name)
+{
+	return (uint64_t)json_integer_value(json_object_get(object, name));
+}
+
+static void
+run_power_cut(const struct args *args)
+{
+	const char *name = args->argv[0];
+	const json_t *cut;
+	json_t *answer;
+
+	if (given(args, CANCEL) && !takes_letters("jX", args))
+		bad_command(args);
+	answer = ask_with("power_cut", pack_cut(args));
+	cut = json_object_get(answer, "cut");
+	if (asking.json || given(args, CANCEL))
+		return;
+	if (cut == NULL)
+		printf("%s: armed; seed=%" PRIu64 "\n", name,
+		    member(answer, "seed"));
+	else
+		printf("%s: %" PRIu64 " writes not flushed, %" PRIu64
+		       " lost, %" PRIu64 " torn; seed=%" PRIu64 "\n",
+		    name, member(cut, "writes"), member(cut, "lost"),
+		    member(cut, "torn"), member(cut, "seed"));
+	json_decref(answer);
+}
+
 static void
 run_features(const struct args *args)
 {
@@ -1002,6 +1069,11 @@ static const struct command {
 	    run_remove, "j" },
 	{ "power", "NAME on|off", "the same as set NAME power 1|0", 2, 2,
 	    run_power, "j" },
+	{ "power-cut",
+	    "NAME [--lose all|random|ordered] [--tear none|512|4096] "
+	    "[--seed N] [--at N] [--on] [--cancel]",
+	    "off without a word: what was not flushed is lost", 1, 1,
+	    run_power_cut, "jLTSAOX" },
 	{ "snapshot", "NAME NEW",
 	    "make a device with the data of another, which they share", 2, 2,
 	    run_snapshot, "j" },
@@ -1159,6 +1231,12 @@ main(int argc, char **argv)
 		{ "count", required_argument, NULL, 'c' },
 		{ "length", required_argument, NULL, 'l' },
 		{ "all", no_argument, NULL, 'a' },
+		{ "lose", required_argument, NULL, LOSE },
+		{ "tear", required_argument, NULL, TEAR },
+		{ "seed", required_argument, NULL, SEED },
+		{ "at", required_argument, NULL, AT },
+		{ "on", no_argument, NULL, ON },
+		{ "cancel", no_argument, NULL, CANCEL },
 		{ "help", no_argument, NULL, OPT_HELP },
 		{ "version", no_argument, NULL, OPT_VERSION },
 		{},
@@ -1181,6 +1259,8 @@ main(int argc, char **argv)
 		case 's':
 		case 'p':
 		case 'a':
+		case ON:
+		case CANCEL:
 		case 'r': args.option[opt] = ""; break;
 		case 'o':
 		case 'c':
@@ -1189,6 +1269,10 @@ main(int argc, char **argv)
 		case 'C':
 		case 't':
 		case 'n':
+		case LOSE:
+		case TEAR:
+		case SEED:
+		case AT:
 		case 'b': args.option[opt] = optarg; break;
 		case OPT_HELP: usage(stdout); return EXIT_DONE;
 		case OPT_VERSION:

@@ -7,8 +7,9 @@
  *
  * Connections end as at SIGTERM: what is in flight is finished or answered with
  * ESHUTDOWN once GRACE_SEC are over, and whoever is still there SHUTDOWN_SEC
- * after the beginning is hung up on.  All of it is the main loop's, which looks
- * every SETTLE_SEC what is done; nobody waits for it but who asked for it.
+ * after the beginning is hung up on; or, when the power is cut, at once, and
+ * nothing is answered.  All of it is the main loop's, which looks every
+ * SETTLE_SEC what is done; nobody waits for it but who asked for it.
  */
 #include "daemon.h"
 
@@ -29,6 +30,7 @@ struct departure {
 	uint64_t since_ns;          /* when it began, */
 	uint64_t unused_ns;         /* and when the last of them had ended */
 	bool remove;                /* then it is to be gone, too */
+	bool cut;                   /* nobody is waited for */
 	bool sweeps;                /* data of zones is being given back */
 	struct store *store;        /* which takes a thread of its own, */
 	struct backing *backing;    /* as to close this may */
@@ -61,6 +63,10 @@ press(struct departure *dep, uint64_t now)
 {
 	uint64_t passed = now - dep->since_ns;
 
+	if (dep->cut) {
+		client_end(dep->daemon, dep->disk, CONN_ABORTS);
+		return;
+	}
 	if (passed >= ns(SHUTDOWN_SEC)) {
 		if (dep->how != CONN_ABORTS)
 			log_warn("%s: connections that did not end in %g s: "
@@ -147,6 +153,25 @@ is_swept(const struct departure *dep)
 
 /* ---- the steps */
 
+static void
+tell_of(const struct departure *dep)
+{
+	const struct cut_report *r = &dep->disk->cut.report;
+	const char *name = dep->disk->name;
+
+	if (r->error != 0)
+		log_warn("%s: at power-off: %s: not all is there that was to "
+			 "stay, or lost that was to be lost",
+		    name, strerror(-r->error));
+	if (!dep->cut)
+		log_info("%s: the power is off", name);
+	else
+		log_info("%s: the power was cut: %" PRIu64
+			 " writes not flushed, %" PRIu64 " lost, %" PRIu64
+			 " torn; seed=%" PRIu64,
+		    name, r->writes, r->lost, r->torn, r->seed);
+}
+
 /* One that can be made now; true: it has arrived. */
 static bool
 step(struct departure *dep, uint64_t now)
@@ -160,7 +185,7 @@ step(struct departure *dep, uint64_t now)
 		disk->leaves = dep->remove;
 		if (disk_power_off(disk) != 0)
 			return false;
-		log_info("%s: the power is off", disk->name);
+		tell_of(dep);
 		watch_device(dep->daemon, EVENT_POWER, disk, NULL);
 	}
 	if (dep->remove && fill_cancel(dep->daemon, disk))
@@ -187,14 +212,20 @@ static void
 arrive(struct daemon *d, struct departure *dep)
 {
 	struct disk *disk = dep->disk;
-	bool remove = dep->remove;
+	bool remove = dep->remove, on = dep->cut && disk->cut.conf.on;
+	char err[CTL_MAX_ERROR] = "";
+	int ret = 0;
 
 	departure_free(d, dep);
 	waiter_departed(d, disk); /* what they ask next is for a later turn */
 	if (remove) {
 		log_info("%s: removed", disk->name);
 		device_remove(d, disk);
+	} else if (on) {
+		ret = device_power_on(d, disk, err, sizeof(err));
 	}
+	if (ret != 0 && ret != -EINPROGRESS)
+		log_warn("%s: %s", disk->name, err);
 	systemd_ready(d);
 }
 
@@ -233,13 +264,48 @@ power_on(struct daemon *d, struct disk *disk, char *err, size_t errlen)
 	if (ret != 0)
 		return ret;
 	if (export_add(d, disk) != 0) {
-		disk_power_cut(disk);
+		disk_power_drop(disk);
 		return refuse(err, errlen, -ENOMEM, "power: out of memory");
 	}
 	if (atomic_load(&disk->has_faults))
 		log_info("%s: faults: seed=%" PRIu64 " repeats this run",
 		    disk->name, disk->conf.seed);
 	return 0;
+}
+
+/* -EINPROGRESS, or -ENOMEM. */
+static int
+depart(struct daemon *d, struct disk *disk, bool remove, bool cut)
+{
+	struct departure *dep = calloc(1, sizeof(*dep));
+
+	if (dep == NULL)
+		return -ENOMEM;
+	*dep = (struct departure){
+		.daemon = d,
+		.disk = disk,
+		.how = cut ? CONN_ABORTS : CONN_ENDS,
+		.since_ns = clock_ns(),
+		.remove = remove,
+		.cut = cut,
+	};
+	STAILQ_INIT(&dep->exports);
+	if (disk->queue != NULL) {
+		export_withdraw(d, disk, &dep->exports);
+		disk_power_down(disk, dep->since_ns);
+		if (disk->zones != NULL && zones_stale(disk->zones))
+			dep->sweeps = loop_sweep(&d->worker[0], disk);
+		if (cut)
+			queue_expire(disk->queue, -ENOMEDIUM);
+		client_end(d, disk, dep->how);
+	}
+	if (TAILQ_EMPTY(&d->departures)) {
+		ev_timer_init(&d->depart, on_tick, 0., SETTLE_SEC);
+		d->depart.data = d;
+		ev_timer_start(d->main.ev, &d->depart);
+	}
+	TAILQ_INSERT_TAIL(&d->departures, dep, link);
+	return -EINPROGRESS;
 }
 
 int
@@ -254,31 +320,68 @@ power_off(struct daemon *d, struct disk *disk, bool remove)
 	(void)fill_cancel(d, disk);
 	if (disk->queue == NULL && !remove)
 		return 0;
-	dep = calloc(1, sizeof(*dep));
-	if (dep == NULL)
-		return -ENOMEM;
-	*dep = (struct departure){
-		.daemon = d,
-		.disk = disk,
-		.how = CONN_ENDS,
-		.since_ns = clock_ns(),
-		.remove = remove,
-	};
-	STAILQ_INIT(&dep->exports);
-	if (disk->queue != NULL) {
-		export_withdraw(d, disk, &dep->exports);
-		disk_power_down(disk, dep->since_ns);
-		if (disk->zones != NULL && zones_stale(disk->zones))
-			dep->sweeps = loop_sweep(&d->worker[0], disk);
-		client_end(d, disk, CONN_ENDS);
+	return depart(d, disk, remove, false);
+}
+
+/* ---- a cut */
+
+/* Any thread: a request has come that it was to come with. */
+static void
+on_last_request(void *arg, struct disk *disk)
+{
+	struct daemon *d = arg;
+
+	(void)disk;
+	ev_async_send(d->main.ev, &d->power_gone);
+}
+
+/* Whose power is gone, and nobody has seen to it? */
+static void
+on_power_gone(struct ev_loop *ev, ev_async *w, int revents)
+{
+	struct daemon *d = w->data;
+
+	(void)ev;
+	(void)revents;
+	for (unsigned i = 0; i < d->nr_disks; i++) {
+		struct disk *disk = d->disk[i];
+		struct departure *dep = find(d, disk);
+
+		if (!disk_is_dead(&disk->cut))
+			continue;
+		if (dep != NULL)
+			dep->cut = true; /* it was just going off */
+		else if (depart(d, disk, false, true) == -ENOMEM)
+			log_warn("%s: the power is gone, and there is no "
+				 "memory to end its connections",
+			    disk->name);
 	}
-	if (TAILQ_EMPTY(&d->departures)) {
-		ev_timer_init(&d->depart, on_tick, 0., SETTLE_SEC);
-		d->depart.data = d;
-		ev_timer_start(d->main.ev, &d->depart);
-	}
-	TAILQ_INSERT_TAIL(&d->departures, dep, link);
-	return -EINPROGRESS;
+}
+
+int
+power_cut(struct daemon *d, struct disk *disk, const struct cut_conf *c,
+    char *err, size_t errlen)
+{
+	int ret;
+
+	if (find(d, disk) != NULL || disk->queue == NULL)
+		return refuse(
+		    err, errlen, -EBUSY, "power-cut: it is just going off");
+	disk_cut(disk, c, on_last_request, d);
+	if (c->at != 0)
+		return 0;
+	ret = depart(d, disk, false, true);
+	if (ret != -EINPROGRESS)
+		return refuse(err, errlen, ret, "power-cut: no memory");
+	return ret;
+}
+
+void
+power_init(struct daemon *d)
+{
+	ev_async_init(&d->power_gone, on_power_gone);
+	d->power_gone.data = d;
+	ev_async_start(d->main.ev, &d->power_gone);
 }
 
 bool

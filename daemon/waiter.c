@@ -93,6 +93,18 @@ waiter_power(void *from, struct disk *disk, bool on, char *err, size_t errlen)
 }
 
 int
+waiter_cut(void *from, struct disk *disk, const struct cut_conf *c, char *err,
+    size_t errlen)
+{
+	struct waiter *w = from;
+	int ret = power_cut(w->daemon, disk, c, err, errlen);
+
+	if (ret == -EINPROGRESS)
+		waiter_wait(w, disk, true);
+	return ret;
+}
+
+int
 waiter_remove(void *from, struct disk *disk)
 {
 	return depart(from, disk, true);

@@ -35,6 +35,12 @@ aligned_calloc(size_t nr, size_t size)
 	return p;
 }
 
+static inline uint64_t
+least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
 static inline size_t
 iov_bytes(const struct iovec *iov, int nr)
 {

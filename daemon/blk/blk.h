@@ -373,6 +373,7 @@ enum {                          /* rq_flags */
 	RQF_ELV = 1 << 6,       /* it went through the elevator */
 	RQF_HASHED = 1 << 7,    /* it is found there by its end */
 	RQF_TELL = 1 << 8,      /* the driver hears of its end */
+	RQF_DRIVER = 1 << 9,    /* the driver's own */
 };
 
 /*

@@ -277,6 +277,38 @@ ctl_create(const struct ctl *ctl, void *from, const char *name,
 }
 
 static json_t *
+cancel_cut(struct disk *d)
+{
+	if (!disk_cut_cancel(d))
+		return fail(ENOENT, "%s: power-cut: none is to come", d->name);
+	return json_pack("{s:b}", "ok", 1);
+}
+
+static json_t *
+run_power_cut(struct call *call, struct disk *d)
+{
+	const struct ctl *ctl = call->ctl;
+	char err[CTL_MAX_ERROR] = "";
+	struct cut_conf c;
+	int ret;
+
+	if (ctl->cut == NULL)
+		return fail(EOPNOTSUPP, "%s: its power cannot be cut", d->name);
+	if (json_is_true(json_object_get(call->request, "cancel")))
+		return cancel_cut(d);
+	ret = cut_parse(call->request, call->now, &c, err, sizeof(err));
+	if (ret == 0)
+		ret = disk_can_cut(d, &c, err, sizeof(err));
+	if (ret == 0)
+		ret = ctl->cut(call->from, d, &c, err, sizeof(err));
+	if (ret == -EINPROGRESS)
+		return NULL;
+	if (ret != 0)
+		return fail(-ret, "%s: %s", d->name, err);
+	return json_pack("{s:b, s:I}", "ok", 1, "seed", (json_int_t)c.seed);
+}
+
+static json_t *
 run_create(struct call *call)
 {
 	char err[CTL_MAX_ERROR] = "";
@@ -794,6 +826,7 @@ static const struct command {
 	{ "create", .run = run_create, .needs_name = true },
 	{ "remove", .run = run_remove, .needs_name = true },
 	{ "power", .run = run_power, .needs_name = true },
+	{ "power_cut", .run_on = run_power_cut },
 	{ "snapshot", .run = run_snapshot, .needs_name = true },
 	{ "stat", .run_on = run_stat },
 	{ "inflight", .run_on = run_inflight },
@@ -831,7 +864,8 @@ run_on(const struct command *c, struct call *call)
 	if (d->queue == NULL)
 		return fail(ENODEV, "%s: the power is off", d->name);
 	if (d->powering_down &&
-	    (c->run_on == run_trace || c->run_on == run_zone))
+	    (c->run_on == run_trace || c->run_on == run_zone ||
+		c->run_on == run_power_cut))
 		return fail(EBUSY, "%s: the power is going off", d->name);
 	return c->run_on(call, d);
 }
@@ -964,4 +998,11 @@ ctl_settled(const struct disk *disk, int error, const char *text)
 	if (error != 0)
 		return line_of(fail(-error, "%s: %s", disk->name, text));
 	return line_of(json_pack("{s:b}", "ok", 1));
+}
+
+char *
+ctl_departed(const struct disk *disk)
+{
+	return line_of(json_pack(
+	    "{s:b, s:o}", "ok", 1, "cut", cut_pack(&disk->cut.report)));
 }

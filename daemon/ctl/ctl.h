@@ -722,6 +722,13 @@ struct ctl {
 	 */
 	int (*power)(
 	    void *from, struct disk *d, bool on, char *err, size_t errlen);
+	/*
+	 * Cut its power, which is on: 0, it comes with a request (disk_cut());
+	 * -EINPROGRESS: likewise, of ctl_departed(); or -errno with a
+	 * sentence.  NULL: nobody can.
+	 */
+	int (*cut)(void *from, struct disk *d, const struct cut_conf *c,
+	    char *err, size_t errlen);
 	/* Off, and forgotten: -EINPROGRESS, likewise; or -ENOMEM. */
 	int (*remove)(void *from, struct disk *d);
 	/*
@@ -768,6 +775,8 @@ char *ctl_request(const struct ctl *ctl, void *from, const char *line,
  * `error` and, if that is not 0, `text`.  NULL when out of memory.
  */
 char *ctl_settled(const struct disk *disk, int error, const char *text);
+/* The same to one that has waited until it was off: what became of its data. */
+char *ctl_departed(const struct disk *disk);
 
 /*
  * The same as "set" and "create" without JSON around: 0; -EINPROGRESS: it will
@@ -784,6 +793,17 @@ char *ctl_awaited(const struct disk *disk, uint64_t id, uint64_t hits);
 
 /* An attribute as null_blk prints it, a string; NULL when out of memory. */
 struct json_t *ctl_value(const struct attr *a, const struct disk_conf *conf);
+
+/* ----------------------------------------------------------------- cut.c */
+
+/*
+ * How the power is to be cut, as the members of a request say it; without a
+ * seed there is one, from `now`.  0, or -EINVAL with a sentence.
+ */
+int cut_parse(struct json_t *request, uint64_t now, struct cut_conf *c,
+    char *err, size_t errlen);
+/* What came of it, an object; NULL when out of memory. */
+struct json_t *cut_pack(const struct cut_report *r);
 
 /* -------------------------------------------------------------- inject.c */
 

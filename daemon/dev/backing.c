@@ -111,6 +111,20 @@ backing_put(struct disk *d, struct cpu *cpu, uint64_t pos, uint64_t len)
 	return ret;
 }
 
+int
+backing_put_page(struct disk *d, uint64_t pos, const void *page, uint64_t len)
+{
+	struct iovec iov = { (void *)page, len };
+	struct backing *b = d->backing;
+	int ret;
+
+	pthread_mutex_lock(&b->lock);
+	ret = page != NULL ? b->ops->write(b->file, &iov, 1, pos)
+			   : b->ops->punch(b->file, pos, len);
+	pthread_mutex_unlock(&b->lock);
+	return ret;
+}
+
 /* ---- the stage: the data has moved */
 
 bool
@@ -122,7 +136,8 @@ backing_is_on(const struct disk *d)
 static int
 put_bios(struct disk *d, const struct request *rq, struct cpu *cpu)
 {
-	bool held = rq->op == REQ_OP_WRITE && (rq->flags & REQ_FUA) == 0;
+	bool held = rq->op == REQ_OP_WRITE && (rq->flags & REQ_FUA) == 0 &&
+		    (cache_is_on(d) || rq->rq_flags & RQF_HELD);
 	const struct bio *bio;
 	int ret = 0;
 

@@ -17,6 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util.h"
+
 #define MAX_RECORDS 512u
 #define MAX_LEN     512u
 #define LEN_SHIFT   9
@@ -109,12 +111,6 @@ join(struct draft *to, uint64_t start, uint64_t end)
 		*last += end - start;
 	else
 		put(to, start, end);
-}
-
-static uint64_t
-least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
 }
 
 /* What of [pos, end) goes into one record: the last one, or the next. */

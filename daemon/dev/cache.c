@@ -1,32 +1,40 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The volatile cache, turned around: the store holds what reads see, so that
- * they need not ask, and the cache keeps of each page that was written and not
- * flushed what it was before (an image, see store_keep()).  A flush forgets
- * the images; a power cut puts them back.
+ * they need not ask, and the cache keeps of each page what it was before each
+ * write that was not flushed (an image, see store_keep()).  A flush forgets
+ * the images; a power cut goes back to them.
  *
- *	write         keep an image, unless there is one; then the store
- *	write, FUA    the store; then those bytes of the image, if there is one
+ *	write         keep an image of each page; then the store
+ *	write, FUA    the store; then those bytes of the images that there are
  *	discard       the same: it passes the cache by, as in null_blk
  *	flush         forget all images
- *	a full cache  forget the oldest: its page was written
+ *	a full cache  forget the oldest: that write is there
+ *
+ * The images of a page are a history: behind each stands the next, or what the
+ * store has, and the bytes of its write in there are what it wrote.  So a power
+ * cut may lose any of the writes and keep the others.
  *
  * An image has all that was flushed, or written through, before it was made,
- * since the page has.  And it may have more: nobody was promised that what was
- * not flushed is lost.  So a write that is half way in while another cpu
- * flushes, or makes the image, does no harm.
+ * since the page has.  And it may have more, or lack what another cpu is just
+ * writing: nobody was promised that what was not flushed is lost, or that it
+ * is not.  So a write that is half way in while another cpu flushes, or makes
+ * an image, does no harm.
  *
- * A disk with a backing needs no images: its file is what there is after a
- * power cut, and the cache knows which pages it has not (backing.c).  What is
- * forgotten is written there first.
+ * The file of a disk with a backing has what there is after a power cut that
+ * loses all; what is forgotten is written there first (backing.c).
  *
  * Unlike null_blk's, it holds what is written over again, too: there a page
  * that the store has already is written at once.
  */
 #include "dev/dev.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+
+#include "base/rng.h"
+#include "base/util.h"
 
 /* uthash tells of no memory by a macro: the page that it did not take is this.
  */
@@ -35,9 +43,27 @@
 #define uthash_nonfatal_oom(page) ((page)->index = NO_INDEX)
 #include <uthash.h>
 
+/*
+ * What is written over and over between two flushes has a long history: so many
+ * images a page that the cache has room for, then it forgets the oldest.
+ */
+#define IMAGES_A_PAGE 4u
+
+/* A page before a write to it. */
+struct image {
+	TAILQ_ENTRY(image) order;  /* in cache->order */
+	STAILQ_ENTRY(image) later; /* in page->images */
+	struct dirty_page *page;
+	uint64_t write; /* which one: others have its number in their pages */
+	uint16_t from, to; /* bytes of the page that it wrote, */
+	uint16_t kept_to;  /* at a power cut: that are there; from: none */
+	bool in_flight;    /* the same: it had not ended */
+	void *data;        /* NULL: a hole */
+};
+
 struct dirty_page {
 	uint64_t index;
-	void *image; /* NULL: a hole, or the file has it */
+	STAILQ_HEAD(image_list, image) images; /* the oldest first */
 	UT_hash_handle hh;
 };
 
@@ -45,6 +71,7 @@ void
 cache_init(struct cache *c)
 {
 	*c = (struct cache){};
+	TAILQ_INIT(&c->order);
 	pthread_mutex_init(&c->lock, NULL);
 }
 
@@ -76,82 +103,166 @@ find(struct cache *c, uint64_t index)
 	return p;
 }
 
+/* Where a page begins and how much of it there is: the disk may end in it. */
+static uint64_t
+page_bytes(const struct disk *d, const struct dirty_page *p, uint64_t *len)
+{
+	uint64_t pos = p->index << PAGE_SHIFT;
+
+	*len = least(PAGE_SIZE, disk_size(d) - pos);
+	return pos;
+}
+
+/* The page goes with its last image. */
 static void
-forget(struct cache *c, struct page_pool *pool, struct cpu *cpu,
+forget(
+    struct cache *c, struct page_pool *pool, struct cpu *cpu, struct image *i)
+{
+	struct dirty_page *p = i->page;
+
+	assert(i == STAILQ_FIRST(&p->images));
+	STAILQ_REMOVE_HEAD(&p->images, later);
+	TAILQ_REMOVE(&c->order, i, order);
+	c->nr_images--;
+	store_unkeep(pool, cpu, i->data);
+	free(i);
+	if (!STAILQ_EMPTY(&p->images))
+		return;
+	HASH_DEL(c->dirty, p);
+	free(p);
+}
+
+static void
+forget_page(struct cache *c, struct page_pool *pool, struct cpu *cpu,
     struct dirty_page *p)
 {
-	HASH_DEL(c->dirty, p);
-	store_unkeep(pool, cpu, p->image);
-	free(p);
+	struct image *i = STAILQ_FIRST(&p->images), *next;
+
+	for (; i != NULL; i = next) { /* the page goes with the last */
+		next = STAILQ_NEXT(i, later);
+		forget(c, pool, cpu, i);
+	}
 }
 
 /* The file of a backing has its page, as it is now.  0 or -errno. */
 static int
 write_page(struct disk *d, struct cpu *cpu, const struct dirty_page *p)
 {
-	uint64_t pos = p->index << PAGE_SHIFT, len = disk_size(d) - pos;
+	uint64_t len, pos = page_bytes(d, p, &len);
 
-	return backing_put(d, cpu, pos, len < PAGE_SIZE ? len : PAGE_SIZE);
+	return backing_put(d, cpu, pos, len);
+}
+
+/* The same, as it was after the oldest write that the cache knows of. */
+static int
+write_oldest(struct disk *d, struct cpu *cpu, const struct image *i)
+{
+	const struct image *next = STAILQ_NEXT(i, later);
+	uint64_t len, pos = page_bytes(d, i->page, &len);
+
+	if (next == NULL)
+		return backing_put(d, cpu, pos, len);
+	return backing_put_page(d, pos, next->data, len);
 }
 
 /* The oldest goes.  0 or -errno: it stays, as it could not be written. */
 static int
 expel(struct disk *d, struct cpu *cpu)
 {
-	struct dirty_page *p = d->cache.dirty;
-	int ret = d->backing != NULL ? write_page(d, cpu, p) : 0;
+	struct image *i = TAILQ_FIRST(&d->cache.order);
+	int ret = d->backing != NULL ? write_oldest(d, cpu, i) : 0;
 
 	if (ret == 0)
-		forget(&d->cache, d->pool, cpu, p);
+		forget(&d->cache, d->pool, cpu, i);
 	return ret;
 }
 
-/* They go, until there is room for one. */
-static int
-make_room(struct disk *d, struct cpu *cpu)
+/* Is there room for another write, and, with `new`, to another page? */
+static bool
+has_room(const struct cache *c, bool new)
 {
-	struct cache *c = &d->cache;
 	uint64_t max = atomic_load(&c->max_pages);
-	int ret = 0;
 
 	/* what was freed is out of the table, NOLINTNEXTLINE(*-unix.Malloc) */
-	while (ret == 0 && c->dirty != NULL && HASH_COUNT(c->dirty) >= max)
+	return HASH_COUNT(c->dirty) + new <= max &&
+	       c->nr_images / IMAGES_A_PAGE < max;
+}
+
+/* They go, until there is room for a write to this page, or none is left. */
+static int
+make_room(struct disk *d, struct cpu *cpu, uint64_t index)
+{
+	struct cache *c = &d->cache;
+	int ret = 0;
+
+	while (ret == 0 && c->dirty != NULL &&
+	       !has_room(c, find(c, index) == NULL))
 		ret = expel(d, cpu);
 	return ret;
 }
 
-/*
- * A page will be written.  Without memory for its image it is as if the cache
- * had written it at once.  0 or -errno: a full cache could not be written.
- */
+/* All of them go.  The same. */
 static int
-hold(struct disk *d, struct cpu *cpu, uint64_t index)
+expel_all(struct disk *d, struct cpu *cpu)
 {
-	struct cache *c = &d->cache;
+	int ret = 0;
+
+	while (ret == 0 && d->cache.dirty != NULL)
+		ret = expel(d, cpu);
+	return ret;
+}
+
+/* The page, which may be new.  NULL: no memory. */
+static struct dirty_page *
+find_or_add(struct cache *c, uint64_t index)
+{
 	struct dirty_page *p = find(c, index);
-	int ret;
 
 	if (p != NULL)
-		return 0;
-	ret = make_room(d, cpu);
-	if (ret != 0)
-		return ret;
+		return p;
 	p = malloc(sizeof(*p));
 	if (p == NULL)
-		return 0;
+		return NULL;
 	p->index = index;
-	p->image = NULL;
-	if (d->backing == NULL &&
-	    store_keep(d->store, cpu, index, &p->image) != 0) {
-		free(p);
-		return 0;
-	}
+	STAILQ_INIT(&p->images);
 	HASH_ADD(hh, c->dirty, index, sizeof(p->index), p);
-	if (p->index == NO_INDEX) {
-		store_unkeep(d->pool, cpu, p->image);
-		free(p);
+	if (p->index != NO_INDEX)
+		return p;
+	free(p);
+	return NULL;
+}
+
+/*
+ * A page will be written.  Without memory for its image the cache knows nothing
+ * of this write: it is there at once, or what is lost before it takes it along.
+ */
+static void
+hold(
+    struct disk *d, struct cpu *cpu, uint64_t index, uint64_t pos, uint64_t end)
+{
+	uint64_t start = index << PAGE_SHIFT;
+	struct cache *c = &d->cache;
+	struct image *i = malloc(sizeof(*i));
+	struct dirty_page *p = find_or_add(c, index);
+
+	if (p == NULL || i == NULL ||
+	    store_keep(d->store, cpu, index, &i->data) != 0) {
+		free(i);
+		if (p != NULL && STAILQ_EMPTY(&p->images)) {
+			HASH_DEL(c->dirty, p);
+			free(p);
+		}
+		return;
 	}
-	return 0;
+	i->page = p;
+	i->write = c->nr_writes;
+	i->from = (uint16_t)(pos > start ? pos - start : 0);
+	i->to = (uint16_t)least(PAGE_SIZE, end - start);
+	i->kept_to = i->to;
+	i->in_flight = false;
+	STAILQ_INSERT_TAIL(&p->images, i, later);
+	TAILQ_INSERT_TAIL(&c->order, i, order);
+	c->nr_images++;
 }
 
 /*
@@ -163,13 +274,19 @@ pass(struct store *s, struct cpu *cpu, struct dirty_page *p, uint64_t pos,
     uint64_t end)
 {
 	uint64_t from = p->index << PAGE_SHIFT, to = from + PAGE_SIZE;
+	struct image *i;
 
 	if (from < pos)
 		from = pos;
 	if (to > end)
 		to = end;
-	return from >= to ||
-	       store_amend(s, cpu, from, (unsigned)(to - from), &p->image) == 0;
+	if (from >= to)
+		return true;
+	STAILQ_FOREACH(i, &p->images, later)
+		if (store_amend(
+			s, cpu, from, (unsigned)(to - from), &i->data) != 0)
+			return false;
+	return true;
 }
 
 /* Of those in the range, whichever is less: its pages, or all that there are.
@@ -196,28 +313,28 @@ pass_range(struct cache *c, struct store *s, struct cpu *cpu, uint64_t pos,
 
 /* ---- all of it */
 
-/* Forget them all: the oldest, and the others behind it. */
-static struct dirty_page *
-take_all(struct cache *c)
-{
-	struct dirty_page *first;
-
-	pthread_mutex_lock(&c->lock);
-	first = c->dirty;
-	HASH_CLEAR(hh, c->dirty);
-	pthread_mutex_unlock(&c->lock);
-	return first;
-}
-
+/* So many that they are not freed under the lock. */
 void
 cache_flush(struct cache *c, struct page_pool *pool, struct cpu *cpu)
 {
-	struct dirty_page *p, *next;
+	struct image_order order = TAILQ_HEAD_INITIALIZER(order);
+	struct dirty_page *p, *next_page;
+	struct image *i;
 
-	for (p = take_all(c); p != NULL; p = next) {
-		next = p->hh.next;
-		store_unkeep(pool, cpu, p->image);
+	pthread_mutex_lock(&c->lock);
+	TAILQ_CONCAT(&order, &c->order, order);
+	c->nr_images = 0;
+	p = c->dirty;
+	HASH_CLEAR(hh, c->dirty);
+	pthread_mutex_unlock(&c->lock);
+	for (; p != NULL; p = next_page) {
+		next_page = p->hh.next;
 		free(p);
+	}
+	while ((i = TAILQ_FIRST(&order)) != NULL) {
+		TAILQ_REMOVE(&order, i, order);
+		store_unkeep(pool, cpu, i->data);
+		free(i);
 	}
 }
 
@@ -231,26 +348,214 @@ cache_resize(struct cache *c, uint64_t bytes)
 		atomic_store(&c->is_on, true);
 }
 
-int
-cache_cut(
-    struct cache *c, struct store *s, struct page_pool *pool, struct cpu *cpu)
-{
-	struct dirty_page *p, *next;
-	int err = 0;
+/* ---- a power cut: no cpu is there any more */
 
-	if (atomic_load(&c->max_pages) == 0) {
-		cache_flush(c, pool, cpu); /* it was when it went off */
-		return 0;
+static uint64_t
+count_writes(const struct cache *c)
+{
+	uint64_t nr = 0, last = UINT64_MAX;
+	const struct image *i;
+
+	TAILQ_FOREACH(i, &c->order, order) {
+		nr += i->write != last;
+		last = i->write;
 	}
-	for (p = take_all(c); p != NULL; p = next) {
+	return nr;
+}
+
+/* What there is to decide of each write. */
+struct fate {
+	const struct cut_conf *conf;
+	struct rng rng;
+	uint64_t nr;    /* the one it is about, in order */
+	uint64_t first; /* CUT_ORDERED: the first that is lost */
+	bool is_off;    /* but for what is in flight, all was written by then */
+};
+
+/* Is it to be there, or to be lost?  Each draws once, whatever becomes of it.
+ */
+static bool
+survives(struct fate *f, const struct image *i)
+{
+	bool heads = rng_next(&f->rng) >> 63;
+
+	if (f->is_off && !i->in_flight)
+		return true;
+	switch (f->conf->lose) {
+	case CUT_ALL: return false;
+	case CUT_RANDOM: return heads;
+	case CUT_ORDERED: return f->nr < f->first;
+	}
+	return false;
+}
+
+/* In flight, it may have begun: but for those behind the first that is lost. */
+static bool
+may_tear(const struct fate *f, const struct image *i)
+{
+	return f->conf->tear != 0 && i->in_flight &&
+	       (f->conf->lose != CUT_ORDERED || f->nr == f->first);
+}
+
+/* Up to which byte of the disk a write that ends there is done. */
+static uint64_t
+tear(struct fate *f, uint64_t pos, uint64_t end)
+{
+	uint64_t unit = f->conf->tear, first = pos / unit;
+	uint64_t nr = (end + unit - 1) / unit - first;
+	uint64_t done = rng_below(&f->rng, nr + 1);
+
+	return least(end, (first + done) * unit);
+}
+
+static uint64_t
+pos_of(const struct image *i)
+{
+	return (i->page->index << PAGE_SHIFT) + i->from;
+}
+
+static uint64_t
+end_of(const struct image *i)
+{
+	return (i->page->index << PAGE_SHIFT) + i->to;
+}
+
+/* That of one write, which has this image and those behind it.  The next. */
+static struct image *
+decide(struct fate *f, struct image *first, struct cut_report *r)
+{
+	uint64_t pos = pos_of(first), end = 0, done;
+	struct image *i = first;
+
+	for (; i != NULL && i->write == first->write; i = TAILQ_NEXT(i, order))
+		end = end_of(i);
+	done = survives(f, first) ? end : pos;
+	if (may_tear(f, first))
+		done = tear(f, pos, end);
+	f->nr++;
+	r->writes++;
+	r->lost += done <= pos;
+	r->torn += done > pos && done < end;
+	for (i = first; i != NULL && i->write == first->write;
+	     i = TAILQ_NEXT(i, order)) {
+		pos = pos_of(i);
+		if (done <= pos)
+			i->kept_to = i->from;
+		else if (done < end_of(i))
+			i->kept_to = (uint16_t)(i->from + (done - pos));
+	}
+	return i;
+}
+
+static bool
+is_kept(const struct image *i)
+{
+	return i->kept_to == i->to;
+}
+
+/*
+ * Put its page together: the oldest image, and on it what survives of each
+ * write.  It is left with that image, unless it is to stay as it is: then with
+ * none.  0 or -ENOMEM.
+ */
+static int
+rebuild(struct disk *d, struct dirty_page *p, void **page, bool *changes)
+{
+	struct image *first = STAILQ_FIRST(&p->images), *i, *next;
+	unsigned len;
+	int ret = 0;
+
+	*changes = false;
+	STAILQ_FOREACH(i, &p->images, later)
+		*changes |= !is_kept(i);
+	for (i = first; *changes && ret == 0 && i != NULL; i = next) {
+		next = STAILQ_NEXT(i, later);
+		len = (unsigned)(i->kept_to - i->from);
+		if (len == 0)
+			continue;
+		if (next == NULL)
+			ret = store_amend(
+			    d->store, NULL, pos_of(i), len, &first->data);
+		else
+			ret = store_amend_from(d->store, NULL, pos_of(i), len,
+			    next->data, &first->data);
+	}
+	*page = first->data;
+	if (*changes && ret == 0)
+		first->data = NULL; /* the caller's */
+	return ret;
+}
+
+/* 0, or -errno: it has all that was written, or the file has not what it has.
+ */
+static int
+cut_page(struct disk *d, struct dirty_page *p)
+{
+	bool changes;
+	void *page;
+	int ret = rebuild(d, p, &page, &changes);
+
+	if (ret != 0 || !changes)
+		return ret;
+	ret = store_revert(d->store, NULL, p->index, page);
+	if (ret != 0)
+		store_unkeep(d->pool, NULL, page);
+	return ret;
+}
+
+/* Did anything of it survive? */
+static bool
+has_more(const struct dirty_page *p)
+{
+	const struct image *i;
+
+	STAILQ_FOREACH(i, &p->images, later)
+		if (i->kept_to > i->from)
+			return true;
+	return false;
+}
+
+int
+cache_cut(struct disk *d, const struct cut_conf *conf, struct cut_report *r)
+{
+	struct cache *c = &d->cache;
+	struct fate f = { .conf = conf, .rng = rng_stream(conf->seed, 0) };
+	struct image *i = TAILQ_FIRST(&c->order);
+	struct dirty_page *p, *next;
+	int ret = 0, err;
+
+	*r = (struct cut_report){ .seed = conf->seed };
+	f.is_off = atomic_load(&c->max_pages) == 0;
+	if (conf->lose == CUT_ORDERED)
+		f.first = rng_below(&f.rng, count_writes(c) + 1);
+	while (i != NULL)
+		i = decide(&f, i, r);
+	for (p = c->dirty; p != NULL; p = next) {
 		next = p->hh.next;
-		if (store_revert(s, cpu, p->index, p->image) != 0) {
-			store_unkeep(pool, cpu, p->image);
-			err = -ENOMEM;
-		}
-		free(p);
+		err = cut_page(d, p);
+		if (err == 0 && d->backing != NULL && has_more(p))
+			err = write_page(d, NULL, p);
+		if (err != 0)
+			ret = err;
+		forget_page(c, d->pool, NULL, p);
 	}
-	return err;
+	return ret;
+}
+
+/* They are among the last, and each has its number. */
+void
+cache_in_flight(struct cache *c, const struct request *rq)
+{
+	struct image *i;
+
+	pthread_mutex_lock(&c->lock);
+	TAILQ_FOREACH_REVERSE(i, &c->order, image_order, order) {
+		if (i->write < rq->ticket)
+			break;
+		if (i->write == rq->ticket)
+			i->in_flight = true;
+	}
+	pthread_mutex_unlock(&c->lock);
 }
 
 /* ---- of a disk with a backing */
@@ -264,14 +569,18 @@ int
 cache_write_back(struct disk *d, struct cpu *cpu)
 {
 	struct cache *c = &d->cache;
+	struct dirty_page *p;
 	uint64_t nr;
 	int ret = 0;
 
 	pthread_mutex_lock(&c->lock);
 	for (nr = HASH_COUNT(c->dirty); ret == 0 && nr > 0; nr--) {
-		if (c->dirty == NULL)
+		p = c->dirty;
+		if (p == NULL)
 			break;
-		ret = expel(d, cpu);
+		ret = write_page(d, cpu, p);
+		if (ret == 0)
+			forget_page(c, d->pool, cpu, p);
 		pthread_mutex_unlock(&c->lock);
 		pthread_mutex_lock(&c->lock);
 	}
@@ -286,8 +595,6 @@ cache_spill(struct disk *d, struct cpu *cpu, uint64_t pos, uint64_t len)
 	uint64_t end = pos + len, next;
 	int ret = 0;
 
-	if (!cache_is_on(d))
-		return backing_put(d, cpu, pos, len);
 	pthread_mutex_lock(&c->lock);
 	for (; ret == 0 && pos < end; pos = next) {
 		next = ((pos >> PAGE_SHIFT) + 1) << PAGE_SHIFT;
@@ -310,7 +617,7 @@ turn_off(struct disk *d, struct cpu *cpu)
 	int ret;
 
 	pthread_mutex_lock(&c->lock);
-	ret = make_room(d, cpu);
+	ret = expel_all(d, cpu);
 	if (ret == 0)
 		atomic_store(&c->is_on, false);
 	pthread_mutex_unlock(&c->lock);
@@ -323,16 +630,25 @@ cache_is_on(const struct disk *d)
 	return atomic_load_explicit(&d->cache.is_on, memory_order_relaxed);
 }
 
-static int
-hold_range(struct disk *d, struct cpu *cpu, uint64_t pos, uint64_t end)
+/* 0 or -errno: a full cache could not be written. */
+int
+cache_hold(struct disk *d, struct request *rq, struct cpu *cpu)
 {
-	uint64_t index, last = (end - 1) >> PAGE_SHIFT;
+	uint64_t pos = rq->pos, end = pos + rq->bytes, index;
+	struct cache *c = &d->cache;
 	int ret = 0;
 
-	pthread_mutex_lock(&d->cache.lock);
-	for (index = pos >> PAGE_SHIFT; ret == 0 && index <= last; index++)
-		ret = hold(d, cpu, index);
-	pthread_mutex_unlock(&d->cache.lock);
+	pthread_mutex_lock(&c->lock);
+	rq->ticket = ++c->nr_writes;
+	rq->rq_flags |= RQF_TELL | RQF_HELD;
+	for (index = pos >> PAGE_SHIFT;
+	     ret == 0 && index <= (end - 1) >> PAGE_SHIFT; index++) {
+		if (cache_is_on(d))
+			ret = make_room(d, cpu, index);
+		if (ret == 0)
+			hold(d, cpu, index, pos, end);
+	}
+	pthread_mutex_unlock(&c->lock);
 	return ret;
 }
 
@@ -357,8 +673,9 @@ cache_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)
 		ret = turn_off(d, cpu);
 	else if (rq->op == REQ_OP_FLUSH)
 		ret = flush(d, cpu);
-	else if (rq->op == REQ_OP_WRITE && !(rq->flags & REQ_FUA))
-		ret = hold_range(d, cpu, rq->pos, rq->pos + rq->bytes);
+	else if (rq->op == REQ_OP_WRITE && !(rq->flags & REQ_FUA) &&
+		 !(rq->rq_flags & RQF_HELD)) /* else power.c had it do that */
+		ret = cache_hold(d, rq, cpu);
 	if (ret == 0)
 		return STAGE_NEXT;
 	rq->error = ret;
@@ -386,13 +703,15 @@ cache_pass(struct disk *d, struct cpu *cpu, uint64_t pos, uint64_t len)
 	struct cache *c = &d->cache;
 	bool ok;
 
-	if (!cache_is_on(d) || d->backing != NULL)
+	if (!cache_is_on(d))
 		return;
 	pthread_mutex_lock(&c->lock);
 	ok = pass_range(c, d->store, cpu, pos, pos + len);
 	pthread_mutex_unlock(&c->lock);
-	if (!ok)
+	if (!ok && d->backing == NULL)
 		cache_flush(c, d->pool, cpu);
+	else if (!ok)
+		(void)cache_write_back(d, cpu);
 }
 
 /* A discard may have ranges apart from each other: bio by bio. */

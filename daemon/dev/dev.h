@@ -227,6 +227,9 @@ void store_unkeep(struct page_pool *pool, struct cpu *cpu, void *image);
  */
 int store_amend(
     struct store *s, struct cpu *cpu, uint64_t pos, unsigned len, void **image);
+/* The same, what another image of that page holds; NULL: a hole. */
+int store_amend_from(struct store *s, struct cpu *cpu, uint64_t pos,
+    unsigned len, const void *from, void **image);
 /*
  * The page becomes what the image is, which is not kept any more.  Nobody else
  * uses the store.  0; or -ENOMEM, it is kept, and the page is as it was.
@@ -414,15 +417,45 @@ void throttle_set(struct throttle *t, uint32_t mbps, uint64_t now);
 /* --------------------------------------------------------------- cache.c */
 
 /*
- * A disk's volatile cache.  The store has what reads see; of each page that
- * was written and not flushed the cache knows what it would be after a power
- * cut.
+ * A disk's volatile cache.  The store has what reads see; of each write that
+ * was not flushed the cache knows what was there before it.
  */
 struct cache {
 	_Atomic bool is_on;         /* else nothing more is looked at */
 	_Atomic uint64_t max_pages; /* 0: it is to go off */
 	pthread_mutex_t lock;       /* of the rest */
 	struct dirty_page *dirty;   /* by index, the oldest first */
+	TAILQ_HEAD(image_order, image) order; /* all of them, the same */
+	uint64_t nr_images;
+	uint64_t nr_writes; /* there ever were, of those it was to hold */
+};
+
+/* Of a request: the cache has held it, and its ticket is its number there. */
+#define RQF_HELD RQF_DRIVER
+
+/* Which writes that were not flushed are there after a power cut. */
+enum cut_lose {
+	CUT_ALL,    /* none */
+	CUT_RANDOM, /* each by itself, or not */
+	CUT_ORDERED /* the first ones: as many as are drawn */
+};
+
+/* How the power is cut. */
+struct cut_conf {
+	enum cut_lose lose;
+	uint32_t tear; /* bytes: of a write in flight, whole units; 0: none */
+	uint64_t seed;
+	uint64_t at; /* with this request, not counting reads; 0: now */
+	bool on;     /* for its owner: then it comes on again */
+};
+
+/* What came of it. */
+struct cut_report {
+	uint64_t writes; /* that were not flushed; of them */
+	uint64_t lost;   /* all of them, */
+	uint64_t torn;   /* or some */
+	uint64_t seed;
+	int error; /* of cache_cut() */
 };
 
 /* No cache. */
@@ -448,8 +481,8 @@ void cache_flush(struct cache *c, struct page_pool *pool, struct cpu *cpu);
 int cache_write_back(struct disk *d, struct cpu *cpu);
 /*
  * The range of a disk with a backing was written: what of it the cache does not
- * hold, as it is off or somebody has just flushed it, goes to the file.  0 or
- * -errno of the file.
+ * hold, as somebody has just flushed it, goes to the file.  0 or -errno of the
+ * file.
  */
 int cache_spill(struct disk *d, struct cpu *cpu, uint64_t pos, uint64_t len);
 /*
@@ -459,12 +492,21 @@ int cache_spill(struct disk *d, struct cpu *cpu, uint64_t pos, uint64_t len);
  */
 void cache_pass(struct disk *d, struct cpu *cpu, uint64_t pos, uint64_t len);
 /*
- * The power is cut: what was not flushed is lost.  No request is under way, so
- * that any thread may do it without a cpu.
- * 0, or -ENOMEM: of some pages it is not lost.
+ * A write will be made that is lost if the power is cut now.  The cache holds
+ * it even if it is off.  0, or -errno of the file: a full cache could not be
+ * written.
  */
-int cache_cut(
-    struct cache *c, struct store *s, struct page_pool *pool, struct cpu *cpu);
+int cache_hold(struct disk *d, struct request *rq, struct cpu *cpu);
+/* The power was cut before this request ended, which it has held. */
+void cache_in_flight(struct cache *c, const struct request *rq);
+/*
+ * The power is cut: of what was not flushed the store has, and the file of a
+ * backing, what is not lost; the cache is empty.  No request is under way; any
+ * thread.  0; -ENOMEM: of some pages nothing is lost; or -errno of the file: it
+ * has not all that was not.
+ */
+int
+cache_cut(struct disk *d, const struct cut_conf *conf, struct cut_report *r);
 
 /* ------------------------------------------------------------- backing.c */
 
@@ -500,6 +542,9 @@ void backing_fini(struct backing *b);
  * cpu; or any thread, without one, while no request is under way.
  */
 int backing_put(struct disk *d, struct cpu *cpu, uint64_t pos, uint64_t len);
+/* The same, what an image of a page holds; NULL: zeros.  Any thread. */
+int
+backing_put_page(struct disk *d, uint64_t pos, const void *page, uint64_t len);
 
 /* ----------------------------------------------------------- badblocks.c */
 
@@ -713,6 +758,21 @@ void zone_marks_attach(struct zone_marks *m, struct zones *z);
 extern const struct attr_object zone_readonly_object;
 extern const struct attr_object zone_offline_object;
 
+/* ----------------------------------------------------------- power.c, state */
+
+/* A power cut that was asked for. */
+struct power_cut {
+	struct cut_conf conf;
+	atomic_bool is_armed; /* it comes with a request */
+	atomic_bool is_dead;  /* it is gone: nothing is done any more */
+	pthread_mutex_t lock; /* of the next two, and of both at once */
+	uint64_t left;        /* requests until then */
+	void (*hook)(void *arg, struct disk *d); /* then called; any thread */
+	void *arg;
+	/* when it last went off, by a cut or not */
+	struct cut_report report;
+};
+
 /* ---------------------------------------------------------------- disk.c */
 
 #define DISK_NAME_LEN 32 /* with its NUL */
@@ -735,6 +795,7 @@ struct disk {
 	struct zones *zones; /* NULL: not zoned, or off */
 	struct throttle throttle;
 	struct cache cache;
+	struct power_cut cut;
 	atomic_bool has_faults;     /* else no request is looked at for them */
 	_Atomic unsigned stages_on; /* a bit each; the others are passed by */
 	struct faults *faults; /* while on: who has no request may look here */
@@ -845,7 +906,29 @@ void disk_power_down(struct disk *d, uint64_t now);
  */
 int disk_power_off(struct disk *d);
 /* The same, at once: no cpu runs, or none has seen its queue yet. */
-void disk_power_cut(struct disk *d);
+void disk_power_drop(struct disk *d);
+
+/* Could it be cut so?  0, or -EINVAL, -EOPNOTSUPP with a sentence. */
+int disk_can_cut(
+    const struct disk *d, const struct cut_conf *c, char *err, size_t errlen);
+/*
+ * Cut the power of a disk that is on: at once, or with a request to come, and
+ * then hook(arg, d) is called in the thread that has it.  From that moment
+ * nothing is done any more, all requests end with -ENOMEDIUM, which nobody is
+ * to be told, and disk_power_off() is to be called, after which what was not
+ * flushed is lost as `c` has it.  Another call takes the place of one that has
+ * not come yet.  The thread that sets.
+ */
+void disk_cut(struct disk *d, const struct cut_conf *c,
+    void (*hook)(void *arg, struct disk *d), void *arg);
+/* One that has not come yet never comes.  False: there is none. */
+bool disk_cut_cancel(struct disk *d);
+/* Has it come, and the disk is on as far as its owner knows? */
+static inline bool
+disk_is_dead(const struct power_cut *c)
+{
+	return atomic_load(&c->is_dead);
+}
 /*
  * A step of disk_power_on(): d->store and d->zones, if it is to have them.  The
  * data of before is in the store, by the byte, as far as the size reaches; what
@@ -912,6 +995,7 @@ bool fault_is_on(const struct disk *d);
 bool throttle_is_on(const struct disk *d);
 bool zone_is_on(const struct disk *d);
 bool badblocks_is_on(const struct disk *d);
+bool power_may_go(const struct disk *d);
 bool cache_is_on(const struct disk *d);
 bool backing_is_on(const struct disk *d);
 enum verdict
@@ -920,6 +1004,8 @@ enum verdict badblocks_stage(
     struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
 enum verdict throttle_stage(
     struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
+enum verdict
+power_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
 /* Before the data moves, and after. */
 enum verdict
 cache_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
@@ -984,8 +1070,12 @@ bool timing_after(struct disk *d, const struct request *rq, struct cpu *cpu,
  */
 void parts_serve(struct disk *d, struct request *rq, struct cpu *cpu,
     uint64_t now, uint64_t extra_ns);
-/* queue_ops.ended: the arm is free for the next. */
-void parts_ended(struct request *rq, struct cpu *cpu, uint64_t now);
+/* A request that was marked has ended, and the power is gone (power.c). */
+void power_ended(struct disk *d, struct request *rq);
+
+/* It has ended: if it had the arm, that is free for the next. */
+void
+parts_ended(struct parts *p, struct request *rq, struct cpu *cpu, uint64_t now);
 
 /* ------------------------------------------------- fault.c, for these two */
 

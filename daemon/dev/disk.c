@@ -749,6 +749,7 @@ disk_new(const char *name, struct machine *m, struct page_pool *pool)
 	d->pool = pool;
 	throttle_init(&d->throttle);
 	cache_init(&d->cache);
+	pthread_mutex_init(&d->cut.lock, NULL);
 	if (attr_init(disk_attrs, &d->set) != 0) {
 		free(d);
 		return NULL;
@@ -767,6 +768,7 @@ disk_free(struct disk *d)
 	timing_fini(d);
 	cache_flush(&d->cache, d->pool, NULL);
 	cache_fini(&d->cache);
+	pthread_mutex_destroy(&d->cut.lock);
 	store_free(d->kept, NULL);
 	store_free(d->snapshot, NULL);
 	attr_fini(disk_attrs, &d->set);

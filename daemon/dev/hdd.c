@@ -17,6 +17,7 @@
  */
 #include <math.h>
 
+#include "base/util.h"
 #include "dev/dev.h"
 
 #define NR_ZONES 16u
@@ -114,12 +115,6 @@ is_ahead(const struct hdd *h, uint64_t at, uint64_t pos)
 {
 	return h->ahead.on && pos >= h->ahead.first &&
 	       (double)pos <= (double)ahead_at(h, at) + zone_of(h, pos).track;
-}
-
-static uint64_t
-least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
 }
 
 /* The buffer has room for what lies behind `end`, since that was taken. */

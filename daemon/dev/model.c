@@ -119,12 +119,6 @@ bytes_stored(const struct disk *d, const struct bio *bio)
 	return zones_readable(d->zones, bio->pos, bio->bytes);
 }
 
-static uint64_t
-least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 /* pin_bvecs() with zones: up to the write pointer. */
 static bool
 pin_zoned(
@@ -370,6 +364,7 @@ const struct stage stages[] = {
 	{ .name = "badblocks",
 	    .is_on = badblocks_is_on,
 	    .run = badblocks_stage },
+	{ .name = "power", .is_on = power_may_go, .run = power_stage },
 	{ .name = "cache", .is_on = cache_is_on, .run = cache_stage },
 	{ .name = "store", .run = store_stage },
 	{ .name = "through", .is_on = cache_is_on, .run = cache_through_stage },
@@ -582,9 +577,22 @@ disk_abandon(struct queue *q)
 	fault_abandon(q->driver);
 }
 
+/* Who has marked it hears of its end: the parts, or the cache (power.c). */
+static void
+disk_ended(struct request *rq, struct cpu *cpu, uint64_t now)
+{
+	struct disk *d = rq->ctx->queue->driver;
+
+	rq->rq_flags &= (uint16_t)~RQF_TELL;
+	if (d->parts != NULL)
+		parts_ended(d->parts, rq, cpu, now);
+	if (disk_is_dead(&d->cut))
+		power_ended(d, rq);
+}
+
 const struct queue_ops disk_queue_ops = {
 	.queue_rq = disk_queue_rq,
-	.ended = parts_ended,
+	.ended = disk_ended,
 	.abandon = disk_abandon,
 };
 
@@ -593,6 +601,6 @@ const struct queue_ops disk_store_queue_ops = {
 	.return_pages = disk_return_pages,
 	.queue_rq = disk_queue_rq,
 	.prepare = disk_prepare,
-	.ended = parts_ended,
+	.ended = disk_ended,
 	.abandon = disk_abandon,
 };

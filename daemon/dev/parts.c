@@ -432,15 +432,15 @@ choose(const struct parts *p, uint64_t at, uint64_t now)
 }
 
 void
-parts_ended(struct request *rq, struct cpu *cpu, uint64_t now)
+parts_ended(struct parts *p, struct request *rq, struct cpu *cpu, uint64_t now)
 {
-	struct disk *d = rq->ctx->queue->driver;
-	struct parts *p = d->parts;
 	struct request *next;
 
 	pthread_mutex_lock(&p->lock);
-	assert(p->moving == rq);
-	rq->rq_flags &= (uint16_t)~RQF_TELL;
+	if (p->moving != rq) {
+		pthread_mutex_unlock(&p->lock);
+		return;
+	}
 	p->moving = NULL;
 	/* the arm has been free since then, however late this cpu is */
 	next = choose(p, p->hdd.free_ns, now);

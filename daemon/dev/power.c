@@ -7,6 +7,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 
 /* The data of before is there again, as far as the size covers it. */
@@ -113,29 +114,150 @@ disk_power_off(struct disk *d)
 		queue_leave(d->queue);
 	if (!queue_left(d->queue))
 		return -EINPROGRESS;
-	disk_power_cut(d);
+	disk_power_drop(d);
+	return 0;
+}
+
+/* How it goes if nobody has cut it: as a cut, with nothing under way. */
+static const struct cut_conf plain_cut = { .lose = CUT_ALL };
+
+void
+disk_power_drop(struct disk *d)
+{
+	struct power_cut *c = &d->cut;
+	const struct cut_conf *conf = disk_is_dead(c) ? &c->conf : &plain_cut;
+
+	queue_free(d->queue);
+	d->queue = NULL;
+	c->report = (struct cut_report){ .seed = conf->seed };
+	while (!d->leaves && d->zones != NULL && zones_sweep(d, NULL))
+		;
+	/* without memory to lose it what was not flushed is still there */
+	if (!d->leaves && d->store != NULL)
+		c->report.error = cache_cut(d, conf, &c->report);
+	atomic_store(&c->is_armed, false);
+	disk_detach_media(d);
+	atomic_store(&c->is_dead, false);
+	d->set.power = false;
+	d->powering_down = false;
+}
+
+/* ---- it is cut */
+
+int
+disk_can_cut(
+    const struct disk *d, const struct cut_conf *c, char *err, size_t errlen)
+{
+	if (d->zones != NULL)
+		return refuse(err, errlen, -EOPNOTSUPP,
+		    "power-cut: not with zoned set: as in null_blk all zones "
+		    "would be empty again");
+	if (c->tear != 0 && c->tear < d->conf.blocksize)
+		return refuse(err, errlen, -EINVAL,
+		    "tear: \"%" PRIu32 "\": allowed: none, %" PRIu32
+		    " (blocksize)%s",
+		    c->tear, d->conf.blocksize,
+		    d->conf.blocksize < PAGE_SIZE ? ", 4096" : "");
 	return 0;
 }
 
 void
-disk_power_cut(struct disk *d)
+disk_cut(struct disk *d, const struct cut_conf *conf,
+    void (*hook)(void *arg, struct disk *d), void *arg)
 {
-	queue_free(d->queue);
-	d->queue = NULL;
-	while (!d->leaves && d->zones != NULL && zones_sweep(d, NULL))
-		;
-	/* the file has what is left; of a cache that was to go off, all */
-	if (d->backing != NULL && atomic_load(&d->cache.max_pages) == 0)
-		(void)cache_write_back(d, NULL);
-	/* without memory to lose it what was not flushed is still there */
-	if (d->backing == NULL && !d->leaves && d->store != NULL)
-		(void)cache_cut(&d->cache, d->store, d->pool, NULL);
-	if (d->backing != NULL)
-		cache_flush(&d->cache, d->pool, NULL);
-	disk_detach_media(d);
-	d->set.power = false;
-	d->powering_down = false;
+	struct power_cut *c = &d->cut;
+
+	assert(d->queue != NULL);
+	(void)disk_cut_cancel(d);
+	pthread_mutex_lock(&c->lock);
+	c->conf = *conf;
+	c->hook = hook;
+	c->arg = arg;
+	c->left = conf->at;
+	pthread_mutex_unlock(&c->lock);
+	if (conf->at == 0)
+		atomic_store(&c->is_dead, true);
+	else
+		atomic_store(&c->is_armed, true);
+	stages_choose(d);
 }
+
+bool
+disk_cut_cancel(struct disk *d)
+{
+	struct power_cut *c = &d->cut;
+	bool was = atomic_exchange(&c->is_armed, false);
+
+	stages_choose(d);
+	return was;
+}
+
+bool
+power_may_go(const struct disk *d)
+{
+	return atomic_load(&d->cut.is_armed) || disk_is_dead(&d->cut);
+}
+
+/*
+ * The request that it comes with has begun: it may be there, or half of it, or
+ * it is lost, as those that were not flushed.
+ */
+static enum verdict
+go_with(struct disk *d, struct request *rq, struct cpu *cpu)
+{
+	if (rq->op == REQ_OP_WRITE && d->store != NULL) {
+		rq->flags &= (uint16_t)~REQ_FUA;
+		rq->error = cache_hold(d, rq, cpu);
+	} else {
+		rq->error = -ENOMEDIUM;
+	}
+	return rq->error != 0 ? STAGE_END : STAGE_NEXT;
+}
+
+/* Is this the one? */
+static bool
+is_due(struct power_cut *c)
+{
+	bool due;
+
+	pthread_mutex_lock(&c->lock);
+	due = atomic_load(&c->is_armed) && --c->left == 0;
+	if (due) {
+		atomic_store(&c->is_armed, false);
+		atomic_store(&c->is_dead, true);
+	}
+	pthread_mutex_unlock(&c->lock);
+	return due;
+}
+
+enum verdict
+power_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)
+{
+	struct power_cut *c = &d->cut;
+	enum verdict v;
+
+	(void)now;
+	if (rq->op != REQ_OP_READ && is_due(c)) {
+		v = go_with(d, rq, cpu);
+		c->hook(c->arg, d);
+		return v;
+	}
+	if (!disk_is_dead(c))
+		return STAGE_NEXT;
+	rq->error = -ENOMEDIUM;
+	return STAGE_END;
+}
+
+void
+power_ended(struct disk *d, struct request *rq)
+{
+	if ((rq->rq_flags & RQF_HELD) == 0)
+		return;
+	cache_in_flight(&d->cache, rq);
+	rq->error = -ENOMEDIUM;
+}
+
+/* ---- what it keeps */
 
 void
 disk_give_store(struct disk *d, struct store *s, struct backing *backing)

@@ -1139,17 +1139,16 @@ store_unkeep(struct page_pool *pool, struct cpu *cpu, void *image)
 }
 
 int
-store_amend(
-    struct store *s, struct cpu *cpu, uint64_t pos, unsigned len, void **image)
+store_amend_from(struct store *s, struct cpu *cpu, uint64_t pos, unsigned len,
+    const void *from, void **image)
 {
 	unsigned offset = pos % PAGE_SIZE;
 	uint32_t valid = 0, set, clear;
-	char *page, *own = *image;
-	struct path path;
+	const char *page = from;
+	char *own = *image;
 
 	assert(offset + len <= PAGE_SIZE);
-	page = find(s, pos >> PAGE_SHIFT, &path);
-	if (page == *image)
+	if (page == own)
 		return 0;
 	if (own == NULL || !image_is_alone(own)) {
 		own = image_copy(s, cpu, *image);
@@ -1166,6 +1165,16 @@ store_amend(
 	atomic_store(
 	    page_meta(own), (atomic_load(page_meta(own)) & ~clear) | set);
 	return 0;
+}
+
+int
+store_amend(
+    struct store *s, struct cpu *cpu, uint64_t pos, unsigned len, void **image)
+{
+	struct path path;
+
+	return store_amend_from(
+	    s, cpu, pos, len, find(s, pos >> PAGE_SHIFT, &path), image);
 }
 
 int

@@ -232,6 +232,8 @@ part_end(struct bio *bio, struct cpu *cpu, uint64_t now)
 	}
 	if (bio->hang_up > c->hang_up)
 		c->hang_up = bio->hang_up;
+	if (bio->error == -ENOMEDIUM) /* it has no power: nobody answers */
+		c->hang_up = HANG_UP_BEFORE;
 	if (c->error != 0 || s->aborted)
 		command_stop(c);
 	if (c->step_end > 0 && p != &c->first)

@@ -396,7 +396,7 @@ with_the_power_the_cache_is_lost(void **state)
 	(void)state;
 	disk_open("cache_size=64K");
 	assert_int_equal(put(0, 1, 'a'), 0);
-	disk_power_cut(disk);
+	disk_power_drop(disk);
 	assert_int_equal(kept(0), 0);
 	assert_int_equal(cache_used(&disk->cache), 0);
 	disk_close();

@@ -389,7 +389,7 @@ parts_are_as_new_when_the_power_comes_back(void **state)
 	(void)state;
 	open_disk("cap.iops=10;burst.iops=1000000;burst.ios=100;irqmode=0");
 	(void)iops(REQ_OP_READ, true, 4096, 1, 120);
-	disk_power_cut(closed.disk);
+	disk_power_drop(closed.disk);
 	assert_int_equal(closed_on(&closed, err, sizeof(err)), 0);
 	assert_true(iops(REQ_OP_READ, true, 4096, 1, 100) > 100000);
 	closed_close(&closed);

@@ -241,7 +241,7 @@ power_off_and_on_draws_anew(void **state)
 	open_disk("seed=5;latency.read=exponential mean=1ms");
 	for (unsigned i = 0; i < 20; i++)
 		a[i] = time_of(REQ_OP_READ, 4096);
-	disk_power_cut(disk);
+	disk_power_drop(disk);
 	assert_int_equal(disk_power_on(disk, now, err, sizeof(err)), 0);
 	for (unsigned i = 0; i < 20; i++)
 		b[i] = time_of(REQ_OP_READ, 4096);

@@ -60,7 +60,7 @@ drop_disk(struct disk *d)
 	tree_forget(tree, d->name);
 	if (config_find(&config, d->name) != NULL)
 		config_drop(&config, config_find(&config, d->name));
-	disk_power_cut(d);
+	disk_power_drop(d);
 	disk_free(d);
 }
 
@@ -290,7 +290,7 @@ turn_off(const char *name)
 
 	snprintf(path, sizeof(path), "config/nullb/%s/power", name);
 	assert_int_equal(echo("0\n", path), -EINPROGRESS);
-	disk_power_cut(disk_of(name));
+	disk_power_drop(disk_of(name));
 }
 
 /* ---- what there is */

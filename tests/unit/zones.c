@@ -818,7 +818,7 @@ no_power_cut_undoes_a_reset(void **state)
 		/* way 2: nobody has given it back yet */
 		if (way == 1)
 			assert_false(zones_sweep(disk, cpu));
-		disk_power_cut(disk);
+		disk_power_drop(disk);
 		assert_int_equal(set("zoned", "0"), 0);
 		assert_int_equal(disk_power_on(disk, 1, err, sizeof(err)), 0);
 		assert_int_equal(store_blocks(disk->store), 0);
