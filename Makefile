@@ -17,7 +17,7 @@ DEPS_CHECK := valgrind strace libcmocka-dev libnbd-dev libnbd-bin python3-libnbd
 	      curl python3-prometheus-client \
 	      chromium-headless-shell python3-pil python3-html5lib
 DEPS_KERNEL := qemu-system-x86 busybox-static kmod cpio xz-utils zstd fio nbd-client \
-	       fdisk e2fsprogs xfsprogs btrfs-progs lvm2 cryptsetup-bin
+	       fdisk e2fsprogs xfsprogs btrfs-progs lvm2 cryptsetup-bin libsqlite3-dev
 DEPS_BENCH := fio libnbd-dev nbdkit nbd-server qemu-utils strace
 DEPS_FUZZ  := clang libclang-rt-dev
 
@@ -163,11 +163,12 @@ $(B)/soak: $(call obj,tests/soak/soak.c $(lib_src))
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -lcmocka $(LIBS_NBD)
 
 # what runs in a guest
-guest_programs := $(B)/kernel/msync-mt
+guest_programs := $(addprefix $(B)/kernel/,msync-mt fsync-load sqlite-load)
 $(guest_programs): $(B)/kernel/%: $(B)/obj/tests/kernel/%.o
 	@mkdir -p $(@D)
 	$(E) '  LD    $@'
-	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS)
+$(B)/kernel/sqlite-load: LIBS += -lsqlite3
 
 # a client with TLS
 $(B)/wire/tls: $(call obj,$(tls_src))
