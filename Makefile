@@ -15,7 +15,8 @@ DEPS_DEMO  := fio
 DEPS_CHECK := valgrind strace libcmocka-dev libnbd-dev libnbd-bin python3-libnbd fio nbd-client qemu-utils \
 	      e2fsprogs blktrace clang-format clang-tidy cppcheck mandoc systemd gnutls-bin nbdkit \
 	      curl python3-prometheus-client \
-	      chromium-headless-shell python3-pil python3-html5lib
+	      chromium-headless-shell python3-pil python3-html5lib \
+	      libsqlite3-dev
 DEPS_KERNEL := qemu-system-x86 busybox-static kmod cpio xz-utils zstd fio nbd-client \
 	       fdisk e2fsprogs xfsprogs btrfs-progs lvm2 cryptsetup-bin libsqlite3-dev
 DEPS_BENCH := fio libnbd-dev nbdkit nbd-server qemu-utils strace

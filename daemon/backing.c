@@ -80,48 +80,12 @@ file_punch(void *file, uint64_t pos, uint64_t len)
 	return ret == 0 ? 0 : -errno;
 }
 
-/* What a write left over of the first piece. */
-static int
-write_rest(
-    struct backing_file *f, const struct iovec *iov, size_t done, uint64_t pos)
-{
-	const char *base = iov->iov_base;
-	ssize_t n;
-
-	for (; done < iov->iov_len; done += (size_t)n, pos += (uint64_t)n) {
-		n = pwrite(f->fd, base + done, iov->iov_len - done, (off_t)pos);
-		if (n < 0 && errno != EINTR)
-			return -errno;
-		if (n < 0)
-			n = 0;
-	}
-	return 0;
-}
-
 static int
 file_write(void *file, const struct iovec *iov, unsigned nr, uint64_t pos)
 {
-	struct backing_file *f = file;
-	ssize_t n;
-	size_t done;
-	int ret = 0;
+	const struct backing_file *f = file;
 
-	while (ret == 0 && nr > 0) {
-		n = pwritev(f->fd, iov, (int)nr, (off_t)pos);
-		if (n < 0 && errno != EINTR)
-			return -errno;
-		done = n > 0 ? (size_t)n : 0;
-		pos += done;
-		for (; nr > 0 && done >= iov->iov_len; iov++, nr--)
-			done -= iov->iov_len;
-		if (done == 0)
-			continue;
-		ret = write_rest(f, iov, done, pos);
-		pos += iov->iov_len - done;
-		iov++;
-		nr--;
-	}
-	return ret;
+	return file_write_all(f->fd, iov, nr, pos);
 }
 
 static int
@@ -212,35 +176,6 @@ refuse_file(const struct disk *disk, int error, const char *why, char *err,
 	    disk->set.backing, why);
 }
 
-/* Open and ours alone; a descriptor, or -errno with a sentence. */
-static int
-open_path(const struct disk *disk, char *err, size_t errlen)
-{
-	struct flock all = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
-	struct stat st;
-	int fd, ret;
-
-	/* who reads a FIFO need not be there */
-	fd = open(
-	    disk->set.backing, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600);
-	if (fd < 0 || fstat(fd, &st) != 0)
-		ret = refuse_file(disk, -errno, strerror(errno), err, errlen);
-	else if (!S_ISREG(st.st_mode))
-		ret = refuse_file(
-		    disk, -EINVAL, "allowed: a file, or memfd", err, errlen);
-	else if (fcntl(fd, F_OFD_SETLK, &all) != 0)
-		ret = refuse_file(disk, -errno,
-		    errno == EAGAIN || errno == EACCES
-			? "in use by another device, or another program"
-			: strerror(errno),
-		    err, errlen);
-	else
-		return fd;
-	if (fd >= 0)
-		close(fd);
-	return ret;
-}
-
 static struct memory_file *
 find_memory(const struct daemon *d, const char *name)
 {
@@ -311,7 +246,8 @@ backing_open(struct daemon *d, const struct disk *disk, uint64_t size,
 		    disk, -ENOMEM, strerror(ENOMEM), err, errlen);
 	f->is_memory = strcmp(disk->set.backing, BACKING_MEMFD) == 0;
 	f->fd = f->is_memory ? open_memory(d, disk, err, errlen)
-			     : open_path(disk, err, errlen);
+			     : file_open_alone(
+				   "backing", disk->set.backing, err, errlen);
 	if (f->fd < 0) {
 		ret = f->fd;
 		free(f);

@@ -587,6 +587,27 @@ void backing_forget(struct daemon *d, const struct disk *disk);
 /* The daemon ends: to its service manager it stays. */
 void backing_leave(struct daemon *d);
 
+/* ---------------------------------------------------------------- file.c */
+
+/*
+ * Made if it is not there, and ours alone: a descriptor, or -errno with a
+ * sentence that begins with the attribute.
+ */
+int
+file_open_alone(const char *attr, const char *path, char *err, size_t errlen);
+/* All of it, at pos: 0 or -errno.  Any thread. */
+int file_write_all(int fd, const struct iovec *iov, unsigned nr, uint64_t pos);
+
+/* ------------------------------------------------------------ crashlog.c */
+
+/*
+ * The power of a disk has come on, which is to have a crash_log, and nobody has
+ * used it: it is recorded from now on.  0, or -errno with a sentence.
+ */
+int crashlog_begin(struct disk *disk, char *err, size_t errlen);
+/* It is off.  Fine if there is none. */
+void crashlog_end(struct disk *disk);
+
 /* --------------------------------------------------------------- power.c */
 
 /*

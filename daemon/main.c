@@ -568,6 +568,7 @@ tear_down(struct daemon *d)
 	for (i = 0; i < d->nr_disks; i++) {
 		struct backing *b = d->disk[i]->backing;
 
+		crashlog_end(d->disk[i]);
 		disk_free(d->disk[i]);
 		backing_close(b);
 	}

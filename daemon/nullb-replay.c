@@ -2,18 +2,24 @@
 /*
  * nullb-replay: what would this kernel's block layer make of that I/O?  A
  * recording is told to the simulated block layer, in-process and without
- * waiting, and its counters are printed; of several kernels side by side.
+ * waiting, and its counters are printed; of several kernels side by side.  And
+ * what would a device hold at any point of a crash log?  That is written to an
+ * image.
  *
  * Exit status: 0 done; 1 the recording is bad, or an I/O failed; 2 wrong usage.
  */
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "ctl/crashread.h"
 #include "ctl/ctl.h"
+#include "dev/crashlog.h"
 #include "replay.h"
 
 #define MAX_KERNELS 16u
@@ -35,6 +41,10 @@ struct args {
 	const char *trace;
 	bool closed;
 	bool json;
+	/* of a crash log; NULL: not asked for */
+	const char *image;
+	struct crash_until until;
+	bool list;
 };
 
 /* ---- output */
@@ -165,13 +175,90 @@ replay(struct args *a, const char *path)
 	return status;
 }
 
+/* ---- a crash log */
+
+static void
+print_entry(const struct crash_entry *e)
+{
+	static const struct {
+		uint64_t flag;
+		const char *name;
+	} kinds[] = {
+		{ CRASH_MARK, "mark" },
+		{ CRASH_FLUSH, "flush" },
+		{ CRASH_DISCARD, "discard" },
+		{ CRASH_FUA, "fua" },
+		{ 0, "write" },
+	};
+	unsigned i = 0;
+
+	while (kinds[i].flag != 0 && (e->flags & kinds[i].flag) == 0)
+		i++;
+	printf("%8" PRIu64 " %-7s", e->nr, kinds[i].name);
+	if (e->flags & CRASH_MARK)
+		printf(" %s", e->mark);
+	else if (e->len > 0)
+		printf(" %" PRIu64 " + %" PRIu64, e->pos >> SECTOR_SHIFT,
+		    e->len >> SECTOR_SHIFT);
+	putchar('\n');
+}
+
+static int
+list_entries(struct crash_reader *r, char *err, size_t errlen)
+{
+	struct crash_entry e;
+	int ret;
+
+	while ((ret = crashread_next(r, &e, err, errlen)) > 0)
+		print_entry(&e);
+	return ret;
+}
+
+static int
+write_image(
+    const struct args *a, struct crash_reader *r, char *err, size_t errlen)
+{
+	int image, ret;
+
+	image = open(a->image, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+	if (image < 0)
+		return refuse(err, errlen, -errno, "--image: %s: %s", a->image,
+		    strerror(errno));
+	ret = crashread_replay(r, &a->until, image, err, errlen);
+	if (close(image) != 0 && ret == 0)
+		ret = refuse(err, errlen, -errno, "--image: %s: %s", a->image,
+		    strerror(errno));
+	printf("%" PRIu64 " of %" PRIu64 " entries\n", r->nr, r->nr_entries);
+	return ret;
+}
+
+static int
+replay_crash(const struct args *a, const char *path)
+{
+	char err[2 * CTL_MAX_ERROR];
+	struct crash_reader r;
+	int ret = crashread_open(&r, path, err, sizeof(err));
+
+	if (ret == 0 && a->list)
+		ret = list_entries(&r, err, sizeof(err));
+	else if (ret == 0)
+		ret = write_image(a, &r, err, sizeof(err));
+	crashread_close(&r);
+	if (ret == 0)
+		return EXIT_DONE;
+	fprintf(stderr, "nullb-replay: %s\n", err);
+	return EXIT_BAD;
+}
+
 /* ---- the command line */
 
 static void
 usage(FILE *out)
 {
 	fputs(
-	    "usage: nullb-replay [OPTION]... FILE\n\n"
+	    "usage: nullb-replay [OPTION]... FILE\n"
+	    "       nullb-replay --image IMAGE [--until WHERE] CRASH_LOG\n"
+	    "       nullb-replay --list CRASH_LOG\n\n"
 	    "What the simulated block layer makes of recorded I/O.  FILE is "
 	    "what blkparse\n"
 	    "prints, a file of blktrace, NAME of its NAME.blktrace.0, .1, "
@@ -193,6 +280,13 @@ usage(FILE *out)
 	    "to\n"
 	    "                         FILE.blktrace.0; of one kernel\n"
 	    "  --json                 print all counters as JSON\n"
+	    "  --image IMAGE          write to this file what the entries of "
+	    "a crash log\n"
+	    "                         have written and discarded\n"
+	    "  --until WHERE          the last of them: a number, flush:N, "
+	    "the text of a\n"
+	    "                         mark (or mark:TEXT), or end\n"
+	    "  --list                 print the entries of a crash log\n"
 	    "  --help, --version\n\n"
 	    "Exit status: 0 done; 1 the recording is bad, or an I/O failed; 2 "
 	    "wrong usage.\n",
@@ -257,6 +351,15 @@ take_batch(struct args *a, const char *text)
 	a->batch = (unsigned)n;
 }
 
+static void
+take_until(struct args *a, const char *text)
+{
+	char err[CTL_MAX_ERROR];
+
+	if (crash_until_parse(text, &a->until, err, sizeof(err)) != 0)
+		refuse_usage(err);
+}
+
 /* The name of the recording. */
 static const char *
 parse(int argc, char **argv, struct args *a)
@@ -269,6 +372,9 @@ parse(int argc, char **argv, struct args *a)
 		OPT_CLOSED,
 		OPT_TRACE,
 		OPT_JSON,
+		OPT_IMAGE,
+		OPT_UNTIL,
+		OPT_LIST,
 		OPT_HELP,
 		OPT_VERSION
 	};
@@ -280,10 +386,14 @@ parse(int argc, char **argv, struct args *a)
 		{ "closed", no_argument, NULL, OPT_CLOSED },
 		{ "trace", required_argument, NULL, OPT_TRACE },
 		{ "json", no_argument, NULL, OPT_JSON },
+		{ "image", required_argument, NULL, OPT_IMAGE },
+		{ "until", required_argument, NULL, OPT_UNTIL },
+		{ "list", no_argument, NULL, OPT_LIST },
 		{ "help", no_argument, NULL, OPT_HELP },
 		{ "version", no_argument, NULL, OPT_VERSION },
 		{},
 	};
+	bool until = false;
 	int opt;
 
 	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1)
@@ -295,6 +405,12 @@ parse(int argc, char **argv, struct args *a)
 		case OPT_CLOSED: a->closed = true; break;
 		case OPT_TRACE: a->trace = optarg; break;
 		case OPT_JSON: a->json = true; break;
+		case OPT_IMAGE: a->image = optarg; break;
+		case OPT_UNTIL:
+			take_until(a, optarg);
+			until = true;
+			break;
+		case OPT_LIST: a->list = true; break;
 		case OPT_HELP: usage(stdout); exit(EXIT_DONE);
 		case OPT_VERSION:
 			printf("nullb-replay %s\n", NULLBD_VERSION);
@@ -303,6 +419,14 @@ parse(int argc, char **argv, struct args *a)
 		}
 	if (argc - optind != 1)
 		bad_usage();
+	if (until && a->image == NULL)
+		refuse_usage("--until: only with --image");
+	if (a->list && a->image != NULL)
+		refuse_usage("--list: not with --image");
+	if ((a->list || a->image != NULL) &&
+	    (a->nr_kernels > 0 || a->trace != NULL || a->device != NULL ||
+		a->closed || a->json || a->batch != 1))
+		refuse_usage("--list, --image: with no option but --until");
 	if (a->trace != NULL && a->nr_kernels > 1)
 		refuse_usage("--trace: of one kernel at a time");
 	if (a->nr_kernels == 0)
@@ -313,7 +437,7 @@ parse(int argc, char **argv, struct args *a)
 int
 main(int argc, char **argv)
 {
-	struct args a = { .batch = 1 };
+	struct args a = { .batch = 1, .until.entries = UINT64_MAX };
 	const char *path;
 	int status;
 
@@ -322,7 +446,8 @@ main(int argc, char **argv)
 		return EXIT_BAD;
 	}
 	path = parse(argc, argv, &a);
-	status = replay(&a, path);
+	status = a.list || a.image != NULL ? replay_crash(&a, path)
+					   : replay(&a, path);
 	attr_fini(disk_attrs, &a.disk);
 	if (fflush(stdout) != 0) {
 		fprintf(stderr, "nullb-replay: standard output: %s\n",

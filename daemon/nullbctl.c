@@ -204,6 +204,12 @@ run_power(const struct args *args)
 	json_decref(ask_to_set("power", args->argv[0], NULL, args->argv[1]));
 }
 
+static void
+run_mark(const struct args *args)
+{
+	json_decref(ask_to_set("mark", args->argv[0], NULL, args->argv[1]));
+}
+
 /* Long options only: their letters are nobody else's. */
 #define LOSE   'L'
 #define TEAR   'T'
@@ -1074,6 +1080,8 @@ static const struct command {
 	    "[--seed N] [--at N] [--on] [--cancel]",
 	    "off without a word: what was not flushed is lost", 1, 1,
 	    run_power_cut, "jLTSAOX" },
+	{ "mark", "NAME TEXT", "in its crash_log, for nullb-replay --until", 2,
+	    2, run_mark, "j" },
 	{ "snapshot", "NAME NEW",
 	    "make a device with the data of another, which they share", 2, 2,
 	    run_snapshot, "j" },

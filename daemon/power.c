@@ -185,6 +185,7 @@ step(struct departure *dep, uint64_t now)
 		disk->leaves = dep->remove;
 		if (disk_power_off(disk) != 0)
 			return false;
+		crashlog_end(disk);
 		tell_of(dep);
 		watch_device(dep->daemon, EVENT_POWER, disk, NULL);
 	}
@@ -263,9 +264,14 @@ power_on(struct daemon *d, struct disk *disk, char *err, size_t errlen)
 	ret = disk_power_on(disk, clock_ns(), err, errlen);
 	if (ret != 0)
 		return ret;
-	if (export_add(d, disk) != 0) {
+	if (disk->conf.crash_log != NULL)
+		ret = crashlog_begin(disk, err, errlen);
+	if (ret == 0 && export_add(d, disk) != 0)
+		ret = refuse(err, errlen, -ENOMEM, "power: out of memory");
+	if (ret != 0) {
 		disk_power_drop(disk);
-		return refuse(err, errlen, -ENOMEM, "power: out of memory");
+		crashlog_end(disk);
+		return ret;
 	}
 	if (atomic_load(&disk->has_faults))
 		log_info("%s: faults: seed=%" PRIu64 " repeats this run",

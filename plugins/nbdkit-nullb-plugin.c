@@ -221,6 +221,12 @@ check_devices(void)
 			    d->name);
 			return -1;
 		}
+		if (d->conf.crash_log != NULL) {
+			nbdkit_error("%s: crash_log: this plugin writes none; "
+				     "nullbd does",
+			    d->name);
+			return -1;
+		}
 		if (d->conf.trace == NULL)
 			continue;
 		nbdkit_error(

@@ -309,6 +309,20 @@ run_power_cut(struct call *call, struct disk *d)
 }
 
 static json_t *
+run_mark(struct call *call, struct disk *d)
+{
+	char err[CTL_MAX_ERROR];
+	int ret;
+
+	if (call->value == NULL)
+		return fail(EINVAL, "mark: \"value\", a text, is missing");
+	ret = disk_mark(d, call->value, err, sizeof(err));
+	if (ret != 0)
+		return fail(-ret, "%s: %s", d->name, err);
+	return json_pack("{s:b}", "ok", 1);
+}
+
+static json_t *
 run_create(struct call *call)
 {
 	char err[CTL_MAX_ERROR] = "";
@@ -827,6 +841,7 @@ static const struct command {
 	{ "remove", .run = run_remove, .needs_name = true },
 	{ "power", .run = run_power, .needs_name = true },
 	{ "power_cut", .run_on = run_power_cut },
+	{ "mark", .run_on = run_mark },
 	{ "snapshot", .run = run_snapshot, .needs_name = true },
 	{ "stat", .run_on = run_stat },
 	{ "inflight", .run_on = run_inflight },

@@ -93,7 +93,7 @@ static bool
 is_its_own(const struct attr *a)
 {
 	static const char *const own[] = { "index", "export_names", "fill",
-		"backing", "trace", NULL };
+		"backing", "crash_log", "trace", NULL };
 	unsigned i = 0;
 
 	while (own[i] != NULL && strcmp(a->name, own[i]) != 0)

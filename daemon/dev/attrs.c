@@ -588,6 +588,11 @@ const struct attr disk_attrs[] = {
 		"was flushed is there when the power, or the daemon, comes "
 		"back; memfd for memory that a service manager keeps while "
 		"the daemon restarts; none if empty" },
+	{ OWN(crash_log), .max = 1024,
+	    .help =
+		"from power-on record writes, discards, flushes and marks in "
+		"this file, as dm-log-writes does, for nullb-replay --until; "
+		"if it is memory_backed; none if empty" },
 	{ OWN(trace), .max = 1024,
 	    .help = "from power-on write a trace for blkparse(1) to the files "
 		    "TRACE.blktrace.N, a path of its own; none if empty" },

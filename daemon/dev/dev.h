@@ -375,6 +375,7 @@ struct disk_conf {
 	char **export_names; /* besides its own; NULL: none */
 	char *fill;          /* path of what it begins with; NULL: nothing */
 	char *backing;       /* path of what keeps its data, or BACKING_MEMFD */
+	char *crash_log;     /* path; NULL: none */
 	char *trace;         /* path of its files; NULL: none */
 	uint64_t trace_buffer; /* bytes a cpu */
 };
@@ -545,6 +546,40 @@ int backing_put(struct disk *d, struct cpu *cpu, uint64_t pos, uint64_t len);
 /* The same, what an image of a page holds; NULL: zeros.  Any thread. */
 int
 backing_put_page(struct disk *d, uint64_t pos, const void *page, uint64_t len);
+
+/* ------------------------------------------------------------ crashlog.c */
+
+/*
+ * A record of what changes a disk (crashlog.h); any thread, and often a cpu,
+ * writes there and waits.
+ */
+struct crash_log {
+	int (*write)(
+	    void *file, const struct iovec *iov, unsigned nr, uint64_t pos);
+	void *file;           /* theirs */
+	pthread_mutex_t lock; /* of the rest, and of their order */
+	uint64_t nr;          /* entries */
+	uint64_t end;         /* where the next one goes */
+	int error;            /* of a write: nothing goes there any more */
+};
+
+/* In a file that is empty.  0 or -errno of write(). */
+int crash_log_init(struct crash_log *l,
+    int (*write)(
+	void *file, const struct iovec *iov, unsigned nr, uint64_t pos),
+    void *file);
+void crash_log_fini(struct crash_log *l);
+/*
+ * From now on the disk, which has a store, is recorded there, or, with NULL,
+ * nowhere.  The thread that sets; no request is under way.
+ */
+void disk_log_crash(struct disk *d, struct crash_log *l);
+/*
+ * A mark: a text at this place in its record.  0; -ENOENT: there is none;
+ * -EINVAL: it is too long, or empty; or -errno of write(), with a sentence.
+ * The thread that sets.
+ */
+int disk_mark(struct disk *d, const char *text, char *err, size_t errlen);
 
 /* ----------------------------------------------------------- badblocks.c */
 
@@ -796,8 +831,9 @@ struct disk {
 	struct throttle throttle;
 	struct cache cache;
 	struct power_cut cut;
-	atomic_bool has_faults;     /* else no request is looked at for them */
-	_Atomic unsigned stages_on; /* a bit each; the others are passed by */
+	struct crash_log *crash_log; /* of whoever powers it on; NULL: none */
+	atomic_bool has_faults;      /* else no request is looked at for them */
+	_Atomic unsigned stages_on;  /* a bit each; the others are passed by */
 	struct faults *faults; /* while on: who has no request may look here */
 	uint64_t on_ns;        /* when the power came on */
 	_Atomic(struct timing *) timing; /* NULL: no models */
@@ -997,6 +1033,7 @@ bool zone_is_on(const struct disk *d);
 bool badblocks_is_on(const struct disk *d);
 bool power_may_go(const struct disk *d);
 bool cache_is_on(const struct disk *d);
+bool crash_log_is_on(const struct disk *d);
 bool backing_is_on(const struct disk *d);
 enum verdict
 fault_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
@@ -1010,6 +1047,8 @@ power_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
 enum verdict
 cache_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
 enum verdict cache_through_stage(
+    struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
+enum verdict crash_log_stage(
     struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
 enum verdict backing_stage(
     struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);

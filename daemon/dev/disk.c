@@ -105,6 +105,22 @@ check_backing(const struct disk_conf *c, char *err, size_t errlen)
 	return 0;
 }
 
+/* What is recorded is read from the store; resets of zones are not in it. */
+static int
+check_crash_log(const struct disk_conf *c, char *err, size_t errlen)
+{
+	if (!c->memory_backed)
+		return refuse(err, errlen, -EINVAL,
+		    "crash_log: \"%.200s\": allowed: none, unless "
+		    "memory_backed",
+		    c->crash_log);
+	if (c->zoned)
+		return refuse(err, errlen, -EINVAL,
+		    "crash_log: \"%.200s\": allowed: none, as zoned is set",
+		    c->crash_log);
+	return 0;
+}
+
 /* null_validate_conf() */
 static int
 check_driver(struct disk_conf *c, unsigned nr_cpus, char *err, size_t errlen)
@@ -139,6 +155,8 @@ check_driver(struct disk_conf *c, unsigned nr_cpus, char *err, size_t errlen)
 		    c->fill);
 	if (c->backing != NULL)
 		ret = check_backing(c, err, errlen);
+	if (ret == 0 && c->crash_log != NULL)
+		ret = check_crash_log(c, err, errlen);
 	if (ret == 0 && c->hw_queue_depth == 0)
 		return refuse(err, errlen, -EINVAL,
 		    "hw_queue_depth: 0: allowed: 1 to %u", BLK_MAX_DEPTH);

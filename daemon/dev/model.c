@@ -368,6 +368,9 @@ const struct stage stages[] = {
 	{ .name = "cache", .is_on = cache_is_on, .run = cache_stage },
 	{ .name = "store", .run = store_stage },
 	{ .name = "through", .is_on = cache_is_on, .run = cache_through_stage },
+	{ .name = "crash_log",
+	    .is_on = crash_log_is_on,
+	    .run = crash_log_stage },
 	{ .name = "backing", .is_on = backing_is_on, .run = backing_stage },
 	{},
 };

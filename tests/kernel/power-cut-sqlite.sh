@@ -5,7 +5,7 @@
 # commit that was answered is there.  With a device that lies about flushes it
 # is not so.
 #
-# NULLB_CUTS cuts each (10); NULLB_SEED.
+# NULLB_CUTS cuts each (5: CI, with two kernels, has ten); NULLB_SEED.
 
 # shellcheck source=tests/kernel/lib.sh
 . "$(dirname "$0")/lib.sh"

@@ -4,8 +4,10 @@
 # their logs, are found sound, and have all that fsync had promised.  With a
 # device that lies about flushes they have not: so the test can fail.
 #
-# NULLB_CUTS cuts each (10); NULLB_FS="ext4 xfs btrfs"; NULLB_SEED, of which
-# everything follows but the order in which threads come.
+# NULLB_CUTS cuts each (5: CI, with two kernels, has ten); NULLB_FS="ext4 xfs
+# btrfs"; NULLB_SEED, of which everything follows but the order in which threads
+# come.  A hundred:
+#	NULLB_CUTS=100 tests/kernel/boot -t 7200 tests/kernel/power-cut.sh
 
 # shellcheck source=tests/kernel/lib.sh
 . "$(dirname "$0")/lib.sh"

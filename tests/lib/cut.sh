@@ -3,7 +3,7 @@
 # What the scripts about power cuts share: the device, and the way its power
 # goes.  $load is the program that writes until the device fails.
 
-cuts=${NULLB_CUTS:-10} seed=${NULLB_SEED:-1}
+cuts=${NULLB_CUTS:-5} seed=${NULLB_SEED:-1}
 RANDOM=$seed
 
 # of a device: the cache is large, so that what was not flushed is still in it

@@ -472,7 +472,8 @@ static void
 names_its_stages_in_order(void **state)
 {
 	static const char *const order[] = { "fault", "throttle", "zone",
-		"badblocks", "power", "cache", "store", "through", "backing" };
+		"badblocks", "power", "cache", "store", "through", "crash_log",
+		"backing" };
 	size_t n = 0;
 
 	(void)state;

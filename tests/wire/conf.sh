@@ -18,7 +18,7 @@ fault() {
 }
 start() { # CONF, with its sockets in our directory
 	sed -e "s|^port = .*|listen = unix:$dir/s|" \
-	    -e "s|^trace = |&$dir/|" -e "s|^backing = .*img|backing = $dir/img|" \
+	    -e "s,^\(trace\|crash_log\) = ,&$dir/," -e "s|^backing = .*img|backing = $dir/img|" \
 	    "$1" >"$dir/conf"
 	"$nullbd" -c "$dir/conf" --control "$dir/c" 2>"$dir/log" &
 	pid=$!
@@ -95,6 +95,15 @@ for c in conf/*.conf conf/devices/*.conf; do
 		job randrw.fio
 		stop
 		[ -s "$dir/nullb0.blktrace.0" ] || fault "$c: no trace" ;;
+	*/power-cut.conf)
+		job randrw.fio
+		"$nullbctl" --control "$dir/c" mark nullb0 here || fault "$c: mark"
+		"$nullbctl" --control "$dir/c" power-cut nullb0 >"$dir/cut" ||
+			fault "$c: power-cut"
+		grep -q ' writes not flushed, [1-9][0-9]* lost, ' "$dir/cut" ||
+			fault "$c: $(cat "$dir/cut")"
+		"$(dirname "$nullbctl")/nullb-replay" --list "$dir/nullb0.log" |
+			grep -q 'mark    here' || fault "$c: no crash log" ;;
 	*/worn-out.conf)
 		[ "$("$nullbctl" --control "$dir/c" badblocks nullb0)" = "2048 8" ] ||
 			fault "$c: badblocks"
