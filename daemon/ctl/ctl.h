@@ -536,8 +536,9 @@ void measure_shift(struct measurement *m, enum stat_group g, int64_t ns);
 
 /* ----------------------------------------------------------------- fit.c */
 
-#define FIT_NR   4u  /* percentiles that a fit is judged at: 50 to 99.9 */
-#define FIT_GOOD 0.1 /* an error that is small enough to be taken */
+#define FIT_NR 4u /* percentiles that a fit is judged at: 50 to 99.9 */
+/* An error that is small enough to be taken: measuring again adds to it. */
+#define FIT_GOOD 0.05
 
 extern const double fit_percent[FIT_NR];
 
