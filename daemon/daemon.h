@@ -562,6 +562,12 @@ int device_trace(struct daemon *d, struct disk *disk, char *err, size_t errlen);
  * Else -errno with a sentence.
  */
 int fill_disk(struct daemon *d, struct disk *disk, char *err, size_t errlen);
+/*
+ * Can it begin with the image that it names, if it names one?  0, or -errno with
+ * a sentence: it is not there, is no file, cannot be read, is too large.
+ */
+int fill_check(
+    const struct disk_conf *set, unsigned nr_cpus, char *err, size_t errlen);
 /* After -EINPROGRESS: if that fails it is to be no device any more. */
 void fill_or_remove(struct daemon *d, const struct disk *disk);
 /* It is not to go on any more.  True: call again, its image is still read. */

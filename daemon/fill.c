@@ -374,6 +374,28 @@ fill_disk(struct daemon *d, struct disk *disk, char *err, size_t errlen)
 	return refuse(err, errlen, ret, "fill: %s", strerror(-ret));
 }
 
+int
+fill_check(
+    const struct disk_conf *set, unsigned nr_cpus, char *err, size_t errlen)
+{
+	struct fill f = { .attr = "fill", .path = set->fill, .fd = -1 };
+	struct queue_conf queue;
+	struct disk_conf conf;
+	uint64_t size;
+	int ret;
+
+	if (set->fill == NULL || set->backing != NULL)
+		return 0;
+	ret = disk_check(set, nr_cpus, &conf, &queue, err, errlen);
+	if (ret != 0 || conf.size == 0)
+		return ret;
+	f.size = conf.size;
+	ret = image_open(&f, &size);
+	if (f.fd >= 0)
+		close(f.fd);
+	return ret != 0 ? refuse(err, errlen, ret, "%s", f.text) : 0;
+}
+
 void
 fill_or_remove(struct daemon *d, const struct disk *disk)
 {

@@ -598,6 +598,23 @@ open_standard_files(void)
 		close(fd);
 }
 
+/* Is there what the devices begin with?  All that is wrong is told. */
+static int
+check_images(const struct config *c, unsigned nr_cpus)
+{
+	char err[MAX_ERROR];
+	struct device *d;
+	int ret = 0;
+
+	STAILQ_FOREACH(d, &c->devices, link)
+		if (d->conf.power &&
+		    fill_check(&d->conf, nr_cpus, err, sizeof(err)) != 0) {
+			fprintf(stderr, "%s: %s: %s\n", d->where, d->name, err);
+			ret = -EINVAL;
+		}
+	return ret;
+}
+
 /* What clients may ask of us. */
 static void
 take_limits(struct daemon *d)
@@ -693,7 +710,8 @@ main(int argc, char **argv)
 	d.config = &c;
 	d.conf = c.daemon;
 	check(host_choose_cpus(&d, err, sizeof(err)), err);
-	if (config_check(&c, d.nr_workers, stderr) != 0)
+	if (config_check(&c, d.nr_workers, stderr) != 0 ||
+	    check_images(&c, d.nr_workers) != 0)
 		exit(EXIT_USAGE);
 	if (daemon_wants_tls(&d.conf)) {
 		d.tls = tls_new(&d.conf, stderr);

@@ -149,4 +149,24 @@ for what in "$tmp/none" "$tmp"; do
 		fail "started with $what"
 	grep -q "a: fill: \"$what\": " "$tmp/out" || fail "no: $(<"$tmp/out")"
 done
+
+# checked WHAT FILE: by --check, which says where that was asked for
+checked() {
+	printf '[a]\nmemory_backed = 1\nsize = 1M\nfill = %s\n' "$2" >"$tmp/conf"
+	"$NULLBD" -c "$tmp/conf" --check >/dev/null 2>"$tmp/out"
+	[ $? -eq 2 ] || fail "--check takes $2"
+	grep -qxF "$tmp/conf:1: a: fill: \"$2\": $1" "$tmp/out" ||
+		fail "--check: not \"$1\": $(<"$tmp/out")"
+}
+checked "No such file or directory" "$tmp/none"
+checked "allowed: a file, or a block device" "$tmp"
+checked "allowed: a file, or a block device" "$tmp/fifo"
+checked "201326592 bytes: allowed: at most the size (1048576)" "$tmp/large"
+if [ "$(id -u)" != 0 ]; then
+	chmod a-r "$tmp/odd"
+	checked "Permission denied" "$tmp/odd"
+	chmod u+r "$tmp/odd"
+fi
+"$NULLBD" --check "a:size=1M,memory_backed=1,fill=$tmp/odd" >/dev/null 2>"$tmp/out" ||
+	fail "--check: $(<"$tmp/out")"
 exit 0
