@@ -324,17 +324,20 @@ print_choices(const struct attr *a, FILE *out)
 	}
 }
 
+/* Its ends as they are written without a suffix, so both within the range. */
 static void
 print_range(const struct attr *a, const struct unit *unit, FILE *out)
 {
+	uint64_t scale = unit != NULL ? unit->scale : 1;
+
 	fputs("a number", out);
 	if (unit != NULL)
 		fprintf(out, " of %s", unit->name);
 	if (a->max != 0 || a->min != 0) {
 		fputs(" from ", out);
-		uint_print(a->min, unit, out);
+		uint_print_short((a->min + scale - 1) / scale * scale, unit, out);
 		fputs(" to ", out);
-		uint_print(number_max(a), unit, out);
+		uint_print_short(number_max(a) / scale * scale, unit, out);
 	}
 	if (unit == NULL || unit->suffixes == NULL)
 		return;

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <strings.h>
 
+#define SHORT_BELOW 10000u /* what is less reads well without a suffix */
+
 static const struct suffix sizes[] = {
 	{ "B", 1 },
 	{ "K", UINT64_C(1) << 10 },
@@ -126,6 +128,31 @@ uint_print(uint64_t v, const struct unit *unit, FILE *out)
 		fprintf(out, "%" PRIu64, v / scale);
 	else
 		fprintf(out, "%" PRIu64 "%s", v, unit->suffixes[0].name);
+}
+
+/* The largest that leaves a whole number; NULL: none does. */
+static const struct suffix *
+suffix_of(uint64_t v, const struct suffix *of)
+{
+	const struct suffix *best = NULL;
+
+	for (; of != NULL && of->name != NULL; of++)
+		if (strchr(of->name, 'i') == NULL && v % of->factor == 0)
+			best = of;
+	return best;
+}
+
+void
+uint_print_short(uint64_t v, const struct unit *unit, FILE *out)
+{
+	const struct suffix *s = NULL;
+
+	if (unit != NULL && v / unit->scale >= SHORT_BELOW)
+		s = suffix_of(v, unit->suffixes);
+	if (s != NULL && s->factor > unit->scale)
+		fprintf(out, "%" PRIu64 "%s", v / s->factor, s->name);
+	else
+		uint_print(v, unit, out);
 }
 
 int

@@ -48,6 +48,8 @@ int uint_parse(const char *s, const struct unit *unit, uint64_t *out);
 
 /* Print so that uint_parse() reads the same: "256000", or "1000B". */
 void uint_print(uint64_t v, const struct unit *unit, FILE *out);
+/* The same, and a long number with a suffix where that is exact: "64M". */
+void uint_print_short(uint64_t v, const struct unit *unit, FILE *out);
 
 /* kstrtobool(): the first letters decide.  0 or -EINVAL. */
 int bool_parse(const char *s, bool *out);

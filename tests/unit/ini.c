@@ -135,7 +135,7 @@ reports_every_error_with_its_line(void **state)
 	    "1: a setting before the first section, such as "
 	    "[nullbd] or [nullb0]\n"
 	    "3: size: \"big\": allowed: a number of MiB from 0 to "
-	    "9223372036854775296B, or with a suffix: B K M G T P E\n"
+	    "8796093022207, or with a suffix: B K M G T P E\n"
 	    "4: colour: no such attribute\n"
 	    "5: neither [section], nor name = value, nor comment\n"
 	    "6: nullb0: there is one already, from 2\n"

@@ -109,6 +109,42 @@ prints_what_it_would_read_again(void **state)
 }
 
 static void
+short_ones_have_a_suffix_if_it_is_exact(void **state)
+{
+	static const struct {
+		uint64_t v;
+		const struct unit *unit;
+		const char *text;
+	} known[] = {
+		{ 0, &unit_bytes, "0" },
+		{ 512, &unit_bytes, "512" },
+		{ 9999, &unit_bytes, "9999" },
+		{ 65536, &unit_bytes, "64K" },
+		{ 65537, &unit_bytes, "65537" },
+		{ UINT64_C(1) << 40, &unit_bytes, "1T" },
+		{ UINT64_C(1) << 30, &unit_mib, "1024" },
+		{ UINT64_C(1) << 50, &unit_mib, "1P" },
+		{ (UINT64_C(1) << 63) - (1 << 20), &unit_mib, "8796093022207" },
+		{ 3600000000000, &unit_ns, "3600s" },
+		{ INT32_MAX, &unit_kib, "2147483647" },
+		{ 1000000, NULL, "1000000" },
+	};
+	char *text;
+	size_t len;
+	FILE *out;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
+		out = open_memstream(&text, &len);
+		uint_print_short(known[i].v, known[i].unit, out);
+		fclose(out);
+		assert_string_equal(text, known[i].text);
+		assert_int_equal(number(text, known[i].unit), known[i].v);
+		free(text);
+	}
+}
+
+static void
 reads_booleans_by_their_first_letters(void **state)
 {
 	static const char *yes[] = { "1", "y", "Yes", "t", "TRUE", "on", "oN",
@@ -161,6 +197,7 @@ main(void)
 		cmocka_unit_test(reads_numbers_as_kstrtoull_does),
 		cmocka_unit_test(multiplies_by_the_unit_or_by_a_suffix),
 		cmocka_unit_test(prints_what_it_would_read_again),
+		cmocka_unit_test(short_ones_have_a_suffix_if_it_is_exact),
 		cmocka_unit_test(reads_booleans_by_their_first_letters),
 		cmocka_unit_test(knows_text_from_what_is_none),
 	};
