@@ -23,6 +23,7 @@
 
 #include "ask.h"
 #include "attach.h"
+#include "base/nearest.h"
 #include "ctl/blktrace.h"
 #include "ctl/ctl.h"
 #include "report.h"
@@ -656,9 +657,14 @@ help_attribute(const char *name)
 {
 	const struct attr *of_disk = attr_find(disk_attrs, name);
 	const struct attr *of_daemon = attr_find(daemon_attrs, name);
+	char err[CTL_MAX_ERROR];
 
 	if (of_disk == NULL && of_daemon == NULL) {
-		fprintf(stderr, "nullbctl: %s: no such attribute\n", name);
+		bool near_disk = attr_nearest(disk_attrs, name) != NULL;
+
+		attr_missing(near_disk ? disk_attrs : daemon_attrs, name, err,
+		    sizeof(err));
+		fprintf(stderr, "nullbctl: %s\n", err);
 		exit(EXIT_USAGE);
 	}
 	if (of_disk != NULL)
@@ -1197,6 +1203,8 @@ bad_command(const struct args *args)
 static void
 run(const char *name, struct args *args)
 {
+	struct nearest n = { .given = name };
+
 	for (const struct command *c = commands; c->name != NULL; c++) {
 		if (strcmp(c->name, name) != 0)
 			continue;
@@ -1207,9 +1215,16 @@ run(const char *name, struct args *args)
 		c->run(args);
 		return;
 	}
-	fprintf(stderr,
-	    "nullbctl: %s: no such command (nullbctl --help lists them)\n",
-	    name);
+	for (const struct command *c = commands; c->name != NULL; c++)
+		nearest_try(&n, c->name);
+	if (n.name != NULL)
+		fprintf(stderr, "nullbctl: %s: no such command; is it %s?\n",
+		    name, n.name);
+	else
+		fprintf(stderr,
+		    "nullbctl: %s: no such command (nullbctl --help lists "
+		    "them)\n",
+		    name);
 	exit(EXIT_USAGE);
 }
 

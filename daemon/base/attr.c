@@ -14,6 +14,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/nearest.h"
+
 #define VALUE_SHOWN 60 /* bytes of a value that an error quotes */
 #define USAGE_WIDTH 28 /* columns of the name in attr_usage() */
 
@@ -70,6 +72,31 @@ attr_find(const struct attr *tab, const char *name)
 		if (answers_to(tab, name))
 			return tab;
 	return NULL;
+}
+
+const char *
+attr_nearest(const struct attr *tab, const char *name)
+{
+	const char *slash = strrchr(name, '/');
+	struct nearest n = { .given = slash != NULL ? slash + 1 : name };
+
+	for (; tab->name != NULL; tab++) {
+		nearest_try(&n, tab->name);
+		if (tab->alias.name != NULL)
+			nearest_try(&n, tab->alias.name);
+	}
+	return n.name;
+}
+
+int
+attr_missing(const struct attr *tab, const char *name, char *err, size_t errlen)
+{
+	const char *near = attr_nearest(tab, name);
+
+	return refuse(err, errlen, -ENOENT, "%.*s: no such attribute%s%s%s",
+	    VALUE_SHOWN, name, near != NULL ? "; is it " : "",
+	    near != NULL ? near : " (nullbctl help lists them)",
+	    near != NULL ? "?" : "");
 }
 
 size_t
@@ -427,8 +454,7 @@ attr_set(const struct attr *tab, void *obj, const char *name, const char *value,
 	int ret;
 
 	if (a == NULL)
-		return refuse(err, errlen, -ENOENT, "%.*s: no such attribute",
-		    VALUE_SHOWN, name);
+		return attr_missing(tab, name, err, errlen);
 	if (a->type == ATTR_SHOWN)
 		return refuse(err, errlen, -EACCES, "%s%s: read only",
 		    attr_prefix(a), a->name);

@@ -106,6 +106,11 @@ struct attr {
  * front ("queue/iosched/x", "iosched/x"); NULL when there is none.
  */
 const struct attr *attr_find(const struct attr *tab, const char *name);
+/* The name that somebody may have meant by another; NULL: it is near to none. */
+const char *attr_nearest(const struct attr *tab, const char *name);
+/* Says that there is no such row, and what there is: -ENOENT. */
+int attr_missing(
+    const struct attr *tab, const char *name, char *err, size_t errlen);
 /* How many rows. */
 size_t attr_count(const struct attr *tab);
 /* What stands before its name: "queue/", or "". */

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/nearest.h"
+
 /* A request. */
 struct call {
 	const struct ctl *ctl;
@@ -152,14 +154,17 @@ run_get(struct call *call)
 {
 	struct disk *d = find_disk(call);
 	const struct attr *a;
+	char err[CTL_MAX_ERROR];
 
 	if (d == NULL)
 		return fail(ENODEV, "%s: no such device", call->name);
 	if (call->attribute == NULL)
 		return run_get_all(disk_shown(d));
 	a = attr_find(disk_attrs, call->attribute);
-	if (a == NULL)
-		return fail(ENOENT, "%s: no such attribute", call->attribute);
+	if (a == NULL) {
+		attr_missing(disk_attrs, call->attribute, err, sizeof(err));
+		return fail(ENOENT, "%s", err);
+	}
 	return json_pack(
 	    "{s:b, s:o}", "ok", 1, "value", ctl_value(a, disk_shown(d)));
 }
@@ -888,7 +893,10 @@ run_on(const struct command *c, struct call *call)
 static json_t *
 dispatch(struct call *call)
 {
+	struct nearest n = { .given = call->command };
+
 	for (const struct command *c = commands; c->name != NULL; c++) {
+		nearest_try(&n, c->name);
 		if (strcmp(c->name, call->command) != 0)
 			continue;
 		if ((c->needs_name || c->run_on != NULL) && call->name == NULL)
@@ -898,7 +906,11 @@ dispatch(struct call *call)
 			    c->name);
 		return c->run_on != NULL ? run_on(c, call) : c->run(call);
 	}
-	return fail(EINVAL, "%s: no such command", call->command);
+	if (n.name != NULL)
+		return fail(EINVAL, "%s: no such command; is it %s?",
+		    call->command, n.name);
+	return fail(EINVAL, "%s: no such command (nullbd-control(7) lists them)",
+	    call->command);
 }
 
 /* A member that is absent or a string; anything else makes *bad its name. */

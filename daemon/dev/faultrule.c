@@ -10,12 +10,14 @@
  */
 #include "dev/fault.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_RULE 1024u /* bytes of its text */
+#define MAX_KEYS 256u  /* of all names of keys */
 #define MAX_DELAY_NS                                             \
 	600000000000u /* a typo is not to keep a client for days \
 		       */
@@ -341,6 +343,21 @@ static const struct key {
 };
 
 static int
+complain_key(const struct draft *d, const char *name)
+{
+	char list[MAX_KEYS] = "";
+	size_t len = 0;
+
+	for (unsigned i = 0; keys[i].name != NULL; i++)
+		len += (size_t)snprintf(list + len, sizeof(list) - len, "%s%s",
+		    i > 0 ? ", " : "", keys[i].name);
+	assert(len < sizeof(list));
+	return refuse(d->err, d->errlen, -EINVAL,
+	    "faults: \"%.200s\": %.40s: no such key; allowed: %s", d->what,
+	    name, list);
+}
+
+static int
 complain(const struct draft *d, const char *what, int error)
 {
 	return refuse(
@@ -357,8 +374,7 @@ parse_key(struct draft *d, const char *name, const char *value)
 		if (strcmp(keys[i].name, name) == 0)
 			break;
 	if (keys[i].name == NULL)
-		return refuse(d->err, d->errlen, -EINVAL,
-		    "faults: \"%.200s\": %.40s: no such key", d->what, name);
+		return complain_key(d, name);
 	if ((d->keys & 1u << i) != 0)
 		return refuse(d->err, d->errlen, -EINVAL,
 		    "faults: \"%.200s\": %s: given twice", d->what, name);

@@ -295,6 +295,11 @@ says_what_was_wrong_and_what_is_allowed(void **state)
 	assert_string_equal(err,
 	    "size: \"big\": allowed: a number of MiB from 0 to 1024, or with "
 	    "a suffix: B K M G T P E");
+	set(&t, "colour", "1");
+	assert_string_equal(
+	    err, "colour: no such attribute (nullbctl help lists them)");
+	set(&t, "q/liev", "1");
+	assert_string_equal(err, "q/liev: no such attribute; is it live?");
 	set(&t, "fruit", "plum");
 	assert_string_equal(err, "q/fruit: \"plum\": allowed: apple");
 	set(&t, "fruit", "pear");

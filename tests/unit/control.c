@@ -285,11 +285,18 @@ refuses_with_a_name_and_a_sentence(void **state)
 	    "x: no such device");
 	assert_refused("{\"command\":\"get\",\"name\":\"nullb0\","
 		       "\"attribute\":\"x\"}",
-	    "ENOENT", "x: no such attribute");
+	    "ENOENT", "x: no such attribute (nullbctl help lists them)");
+	assert_refused("{\"command\":\"get\",\"name\":\"nullb0\","
+		       "\"attribute\":\"queue/nr_request\"}",
+	    "ENOENT",
+	    "queue/nr_request: no such attribute; is it nr_requests?");
 	assert_refused("{\"command\":\"get\"}", "EINVAL",
 	    "get: of which device? \"name\" is missing");
 	assert_refused(
-	    "{\"command\":\"reboot\"}", "EINVAL", "reboot: no such command");
+	    "{\"command\":\"reboot\"}", "EINVAL",
+	    "reboot: no such command (nullbd-control(7) lists them)");
+	assert_refused("{\"command\":\"iostats\"}", "EINVAL",
+	    "iostats: no such command; is it iostat?");
 	assert_refused("{\"command\":\"iostat\",\"name\":\"off\"}", "ENODEV",
 	    "off: the power is off");
 	assert_refused(
@@ -799,7 +806,7 @@ trusts_no_request(void **state)
 	line = ctl_request(&ctl, NULL, quoted, strlen(quoted), 0);
 	assert_string_equal(line,
 	    "{\"ok\":false,\"errno\":\"EINVAL\",\"error\":\"a\\n\\\"b: no such "
-	    "command\"}\n");
+	    "command (nullbd-control(7) lists them)\"}\n");
 	free(line);
 }
 

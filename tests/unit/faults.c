@@ -94,7 +94,10 @@ takes_rules_and_commands(void **state)
 		{ "removeall,id=1", -EINVAL,
 		    "faults: \"removeall,id=1\": allowed: removeall" },
 		{ "removed", -EINVAL,
-		    "faults: \"removed\": removed: no such key" },
+		    "faults: \"removed\": removed: no such key; allowed: op, "
+		    "start, nr_sectors, chance, probability, every, after, "
+		    "times, action, status, errno, delay, at, offset, bit, "
+		    "shift, keep" },
 	};
 	struct faults *f = faults_object.new();
 	struct fault_info info;

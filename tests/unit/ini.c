@@ -136,7 +136,7 @@ reports_every_error_with_its_line(void **state)
 	    "[nullbd] or [nullb0]\n"
 	    "3: size: \"big\": allowed: a number of MiB from 0 to "
 	    "8796093022207, or with a suffix: B K M G T P E\n"
-	    "4: colour: no such attribute\n"
+	    "4: colour: no such attribute (nullbctl help lists them)\n"
 	    "5: neither [section], nor name = value, nor comment\n"
 	    "6: nullb0: there is one already, from 2\n"
 	    "7: blocksize: \"huge\": allowed: a number of bytes, or with a "

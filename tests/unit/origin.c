@@ -128,7 +128,7 @@ reports_every_fault_of_every_step(void **state)
 	write_file("[a]\nsize = big\n[b]\ncolour = red\n");
 	said = again(&c, &out, -EINVAL);
 	snprintf(want, sizeof(want),
-	    "%s:4: colour: no such attribute\n"
+	    "%s:4: colour: no such attribute (nullbctl help lists them)\n"
 	    "b: there is one already, from %s:3\n",
 	    path, path);
 	assert_non_null(strstr(said, ":2: size: \"big\": "));

@@ -39,7 +39,11 @@ expect 0 "*queue/nomerges=0*2 off*" ""
 ctl help memory_limit
 expect 0 "*memory_limit=0*ENOSPC*memory_limit=auto*" ""
 ctl help nope
-expect 2 "" "nullbctl: nope: no such attribute"
+expect 2 "" "nullbctl: nope: no such attribute (nullbctl help lists them)"
+ctl help memory_backd
+expect 2 "" "nullbctl: memory_backd: no such attribute; is it memory_backed?"
+ctl help max_connection
+expect 2 "" "nullbctl: max_connection: no such attribute; is it max_connections?"
 
 # nor do null_blk's features, on a line, in order
 ctl features
@@ -100,7 +104,7 @@ expect 1 "" "nullbctl: new: there is one already"
 ctl create other blocksize=1000
 expect 1 "" "nullbctl: other: blocksize: 1000: allowed: *"
 ctl create other nope=1
-expect 1 "" "nullbctl: other: nope: no such attribute"
+expect 1 "" "nullbctl: other: nope: no such attribute (nullbctl help lists them)"
 ctl create other size
 expect 2 "" 'nullbctl: create: "size": allowed: ATTRIBUTE=VALUE'
 ctl create
@@ -175,7 +179,7 @@ expect 2 "" "usage:*"
 ctl get nope size
 expect 1 "" "nullbctl: nope: no such device"
 ctl get nullb0 nope
-expect 1 "" "nullbctl: nope: no such attribute"
+expect 1 "" "nullbctl: nope: no such attribute (nullbctl help lists them)"
 ctl get
 expect 2 "" "usage:*"
 # where it is; and what attach needs that is not here, or not allowed
@@ -208,7 +212,9 @@ expect 2 "" "usage:*"
 ctl detach --raw nullb0
 expect 2 "" "usage:*"
 ctl frobnicate
-expect 2 "" "nullbctl: frobnicate: no such command*"
+expect 2 "" "nullbctl: frobnicate: no such command (nullbctl --help lists them)"
+ctl disk-stats
+expect 2 "" "nullbctl: disk-stats: no such command; is it diskstats?"
 ctl iostat nullb0 0
 expect 2 "" "nullbctl: iostat: an interval*"
 ctl top nope 0.1 1

@@ -188,7 +188,7 @@ refused nullb0 poll_queues 2 "poll_queues: 2: allowed while it is on: at most 1"
 refused nullb0 kernel 6.1 "kernel: cannot change while the device is on*"
 refused nullb0 plug_nsec 1 "plug_nsec: cannot change while the device is on*"
 refused nullb0 queue/max_hw_sectors_kb 64 "queue/max_hw_sectors_kb: read only"
-refused nullb0 nope 1 "nope: no such attribute"
+refused nullb0 nope 1 "nope: no such attribute (nullbctl help lists them)"
 refused nullb0 nomerges 3 'queue/nomerges: "3": out of range, allowed: *'
 refused nullb0 nomerges x 'queue/nomerges: "x": allowed: *'
 refused nullb0 nomerges "" 'queue/nomerges: "": *'
