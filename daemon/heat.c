@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "ctl/ctl.h"
 
 static void
@@ -48,7 +49,7 @@ heat_of(const struct iolog *log)
 struct heat *
 heat_read(const char *path)
 {
-	struct iolog *log = iolog_read(path, NULL, stderr);
+	struct iolog *log = iolog_read(path, NULL, log_errors());
 	struct heat *h = log != NULL ? heat_of(log) : NULL;
 
 	iolog_free(log);

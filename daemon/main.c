@@ -146,6 +146,13 @@ check(int err, const char *text)
 	exit(EXIT_USAGE);
 }
 
+_Noreturn static void
+bad_device(const char *text)
+{
+	fprintf(stderr, "nullbd: command line: %s\n", text);
+	exit(EXIT_USAGE);
+}
+
 static void
 set(struct config *c, const char *name, const char *value)
 {
@@ -241,11 +248,11 @@ parse_options(struct config *c, struct options *o, int argc, char **argv)
 		    argc, argv, SHORT_OPTIONS, long_options, &index)) != -1) {
 		switch (opt) {
 		case 'c':
-			if (config_ini(c, optarg, stderr) != 0)
+			if (config_ini(c, optarg, log_errors()) != 0)
 				exit(EXIT_USAGE);
 			break;
 		case OPT_MODPROBE:
-			if (config_modprobe(c, optarg, stderr) != 0)
+			if (config_modprobe(c, optarg, log_errors()) != 0)
 				exit(EXIT_USAGE);
 			break;
 		case 'U':
@@ -271,7 +278,8 @@ parse_options(struct config *c, struct options *o, int argc, char **argv)
 	}
 	parse_places(c, o, argc, argv);
 	for (; optind < argc; optind++)
-		check(config_spec(c, argv[optind], err, sizeof(err)), err);
+		if (config_spec(c, argv[optind], err, sizeof(err)) != 0)
+			bad_device(err);
 }
 
 /* ----------------------------------------------------------------- disks */
@@ -301,8 +309,11 @@ make_disks(struct daemon *d, struct config *c)
 		.state = ctlconn_state,
 	};
 	STAILQ_FOREACH(dev, &c->devices, link)
-		if (device_add(d, dev, NULL, err, sizeof(err)) != 0)
-			log_fatal("%s: %s: %s", dev->where, dev->name, err);
+		if (device_add(d, dev, NULL, err, sizeof(err)) != 0) {
+			fprintf(log_errors(), "%s: %s: %s\n", dev->where,
+			    dev->name, err);
+			exit(EXIT_FAULT);
+		}
 }
 
 /* ------------------------------------------------------------- its parts */
@@ -609,7 +620,8 @@ check_images(const struct config *c, unsigned nr_cpus)
 	STAILQ_FOREACH(d, &c->devices, link)
 		if (d->conf.power &&
 		    fill_check(&d->conf, nr_cpus, err, sizeof(err)) != 0) {
-			fprintf(stderr, "%s: %s: %s\n", d->where, d->name, err);
+			fprintf(log_errors(), "%s: %s: %s\n", d->where,
+			    d->name, err);
 			ret = -EINVAL;
 		}
 	return ret;
@@ -687,6 +699,7 @@ main(int argc, char **argv)
 	char err[MAX_ERROR] = "";
 
 	open_standard_files();
+	argv[0] = program_invocation_short_name; /* as getopt() has it */
 	log_init("nullbd", false);
 	if (systemd_init(&d.systemd, err, sizeof(err)) != 0)
 		log_fatal("%s", err);
@@ -710,11 +723,11 @@ main(int argc, char **argv)
 	d.config = &c;
 	d.conf = c.daemon;
 	check(host_choose_cpus(&d, err, sizeof(err)), err);
-	if (config_check(&c, d.nr_workers, stderr) != 0 ||
+	if (config_check(&c, d.nr_workers, log_errors()) != 0 ||
 	    check_images(&c, d.nr_workers) != 0)
 		exit(EXIT_USAGE);
 	if (daemon_wants_tls(&d.conf)) {
-		d.tls = tls_new(&d.conf, stderr);
+		d.tls = tls_new(&d.conf, log_errors());
 		if (d.tls == NULL)
 			exit(EXIT_USAGE);
 	}

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "ctl/ctl.h"
 
 enum {
@@ -109,7 +110,7 @@ subtract(struct measurement *m, const struct args *a)
 	struct measurement *base = NULL;
 
 	if (a->baseline != NULL) {
-		base = measure_read(a->baseline, NULL, stderr);
+		base = measure_read(a->baseline, NULL, log_errors());
 		if (base == NULL)
 			return EXIT_BAD;
 	}
@@ -127,7 +128,7 @@ subtract(struct measurement *m, const struct args *a)
 static int
 calibrate(const struct args *a, const char *path)
 {
-	struct measurement *m = measure_read(path, a->device, stderr);
+	struct measurement *m = measure_read(path, a->device, log_errors());
 	int status = EXIT_DONE;
 	size_t from = 0;
 
@@ -259,9 +260,13 @@ int
 main(int argc, char **argv)
 {
 	struct args a = {};
-	const char *path = parse(argc, argv, &a);
-	int status = calibrate(&a, path);
+	const char *path;
+	int status;
 
+	argv[0] = program_invocation_short_name; /* as getopt() has it */
+	log_init("nullb-calibrate", false);
+	path = parse(argc, argv, &a);
+	status = calibrate(&a, path);
 	if (fflush(stdout) != 0) {
 		fprintf(stderr, "nullb-calibrate: standard output: %s\n",
 		    strerror(errno));

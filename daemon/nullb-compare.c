@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "ask.h"
+#include "base/log.h"
 #include "bench.h"
 
 #define DEFAULT_ROUNDS  8u
@@ -781,6 +782,8 @@ main(int argc, char **argv)
 	struct args a;
 	bool worse;
 
+	argv[0] = program_invocation_short_name; /* as getopt() has it */
+	log_init("nullb-compare", false);
 	parse_args(&a, argc, argv);
 	check_report(a.report);
 	if (a.values != NULL) {

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "ctl/crashread.h"
 #include "ctl/ctl.h"
 #include "dev/crashlog.h"
@@ -155,7 +156,7 @@ static int
 replay(struct args *a, const char *path)
 {
 	struct sample sample[MAX_KERNELS];
-	struct iolog *log = iolog_read(path, a->device, stderr);
+	struct iolog *log = iolog_read(path, a->device, log_errors());
 	int status = EXIT_DONE;
 
 	if (log == NULL)
@@ -441,6 +442,8 @@ main(int argc, char **argv)
 	const char *path;
 	int status;
 
+	argv[0] = program_invocation_short_name; /* as getopt() has it */
+	log_init("nullb-replay", false);
 	if (attr_init(disk_attrs, &a.disk) != 0) {
 		fputs("nullb-replay: out of memory\n", stderr);
 		return EXIT_BAD;

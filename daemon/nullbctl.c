@@ -1267,6 +1267,7 @@ main(int argc, char **argv)
 	struct args args = {};
 	int opt;
 
+	argv[0] = program_invocation_short_name; /* as getopt() has it */
 	asking.control = getenv("NULLBD_CONTROL");
 	if (asking.control == NULL)
 		asking.control = CTL_SOCKET;

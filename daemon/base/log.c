@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/log.h"
 
+#include <ctype.h>
 #include <poll.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define MAX_LINE 1024u
@@ -82,4 +83,54 @@ log_debug(const char *fmt, ...)
 	va_start(ap, fmt);
 	say("debug: ", fmt, ap);
 	va_end(ap);
+}
+
+/* ---- what is wrong */
+
+/* "nullbd.conf:12: ..." */
+static bool
+has_place(const char *line, size_t len)
+{
+	const char *p = memchr(line, ':', len), *end = line + len;
+
+	if (p == NULL || ++p == end || !isdigit((unsigned char)*p))
+		return false;
+	while (p < end && isdigit((unsigned char)*p))
+		p++;
+	return p < end && *p == ':';
+}
+
+/* Of a stream that has lines as its buffer. */
+static ssize_t
+write_errors(void *cookie, const char *text, size_t size)
+{
+	static bool inside; /* a line that is longer than the buffer */
+	size_t at, len;
+
+	(void)cookie;
+	for (at = 0; at < size; at += len) {
+		const char *end = memchr(text + at, '\n', size - at);
+
+		len = end != NULL ? (size_t)(end + 1 - text) - at : size - at;
+		if (!inside && !has_place(text + at, len))
+			fprintf(stderr, "%s: ", log_program);
+		fwrite(text + at, 1, len, stderr);
+		inside = end == NULL;
+	}
+	return (ssize_t)size;
+}
+
+FILE *
+log_errors(void)
+{
+	static FILE *errors;
+
+	if (errors == NULL) {
+		errors = fopencookie(NULL, "w",
+		    (cookie_io_functions_t){ .write = write_errors });
+		if (errors == NULL)
+			return stderr;
+		setvbuf(errors, NULL, _IOLBF, BUFSIZ);
+	}
+	return errors;
 }

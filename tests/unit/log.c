@@ -55,6 +55,29 @@ says_one_line_an_event_and_details_only_when_asked(void **state)
 }
 
 static void
+say_what_is_wrong(void)
+{
+	FILE *errors = log_errors();
+
+	fprintf(errors, "a.conf:12: size: \"x\"\n%s: %s\n", "/none", "no file");
+	fprintf(errors, "tls: off\n");
+	fprintf(errors, "b:conf:1: a: b\nd:1\n");
+}
+
+static void
+what_is_wrong_has_its_place_or_the_program_s_name(void **state)
+{
+	char out[512];
+
+	(void)state;
+	log_init("prog", false);
+	caught(say_what_is_wrong, out, sizeof(out));
+	assert_string_equal(out,
+	    "a.conf:12: size: \"x\"\nprog: /none: no file\nprog: tls: off\n"
+	    "prog: b:conf:1: a: b\nprog: d:1\n");
+}
+
+static void
 say_much(void)
 {
 	static char text[5000];
@@ -81,6 +104,8 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(
 		    says_one_line_an_event_and_details_only_when_asked),
+		cmocka_unit_test(
+		    what_is_wrong_has_its_place_or_the_program_s_name),
 		cmocka_unit_test(cuts_a_line_that_is_too_long),
 	};
 
