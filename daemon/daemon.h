@@ -563,8 +563,8 @@ int device_trace(struct daemon *d, struct disk *disk, char *err, size_t errlen);
  */
 int fill_disk(struct daemon *d, struct disk *disk, char *err, size_t errlen);
 /*
- * Can it begin with the image that it names, if it names one?  0, or -errno with
- * a sentence: it is not there, is no file, cannot be read, is too large.
+ * Can it begin with the image that it names, if it names one?  0, or -errno
+ * with a sentence: it is not there, is no file, cannot be read, is too large.
  */
 int fill_check(
     const struct disk_conf *set, unsigned nr_cpus, char *err, size_t errlen);

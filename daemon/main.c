@@ -620,8 +620,8 @@ check_images(const struct config *c, unsigned nr_cpus)
 	STAILQ_FOREACH(d, &c->devices, link)
 		if (d->conf.power &&
 		    fill_check(&d->conf, nr_cpus, err, sizeof(err)) != 0) {
-			fprintf(log_errors(), "%s: %s: %s\n", d->where,
-			    d->name, err);
+			fprintf(log_errors(), "%s: %s: %s\n", d->where, d->name,
+			    err);
 			ret = -EINVAL;
 		}
 	return ret;

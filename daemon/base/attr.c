@@ -362,7 +362,8 @@ print_range(const struct attr *a, const struct unit *unit, FILE *out)
 		fprintf(out, " of %s", unit->name);
 	if (a->max != 0 || a->min != 0) {
 		fputs(" from ", out);
-		uint_print_short((a->min + scale - 1) / scale * scale, unit, out);
+		uint_print_short(
+		    (a->min + scale - 1) / scale * scale, unit, out);
 		fputs(" to ", out);
 		uint_print_short(number_max(a) / scale * scale, unit, out);
 	}

@@ -106,7 +106,7 @@ struct attr {
  * front ("queue/iosched/x", "iosched/x"); NULL when there is none.
  */
 const struct attr *attr_find(const struct attr *tab, const char *name);
-/* The name that somebody may have meant by another; NULL: it is near to none. */
+/* The name that somebody may have meant by another; NULL: none is near. */
 const char *attr_nearest(const struct attr *tab, const char *name);
 /* Says that there is no such row, and what there is: -ENOENT. */
 int attr_missing(

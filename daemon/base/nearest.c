@@ -24,7 +24,7 @@ least(unsigned a, unsigned b)
 	return a < b ? a : b;
 }
 
-/* Three rows of the usual table: row[j] is a's beginning to the first j of b. */
+/* Rows of the usual table: row[j] is the beginning of a to the first j of b. */
 static unsigned
 distance(const char *a, const char *b)
 {

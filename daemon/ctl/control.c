@@ -909,7 +909,8 @@ dispatch(struct call *call)
 	if (n.name != NULL)
 		return fail(EINVAL, "%s: no such command; is it %s?",
 		    call->command, n.name);
-	return fail(EINVAL, "%s: no such command (nullbd-control(7) lists them)",
+	return fail(EINVAL,
+	    "%s: no such command (nullbd-control(7) lists them)",
 	    call->command);
 }
 

@@ -292,8 +292,7 @@ refuses_with_a_name_and_a_sentence(void **state)
 	    "queue/nr_request: no such attribute; is it nr_requests?");
 	assert_refused("{\"command\":\"get\"}", "EINVAL",
 	    "get: of which device? \"name\" is missing");
-	assert_refused(
-	    "{\"command\":\"reboot\"}", "EINVAL",
+	assert_refused("{\"command\":\"reboot\"}", "EINVAL",
 	    "reboot: no such command (nullbd-control(7) lists them)");
 	assert_refused("{\"command\":\"iostats\"}", "EINVAL",
 	    "iostats: no such command; is it iostat?");
