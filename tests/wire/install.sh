@@ -23,7 +23,8 @@ make -s install DESTDIR="$dir" PREFIX=/usr >"$dir/log" 2>&1 ||
 	fault nullb-compare
 "$dir/usr/bin/nullb-sysfs" --help | grep -q '^usage' || fault nullb-sysfs
 for m in man8/nullbd.8 man7/nullbd-null_blk.7 man7/nullbd-control.7 man5/nullbd.conf.5 man1/nullbctl.1 \
-	man1/nullb-replay.1 man1/nullb-calibrate.1 man1/nullb-compare.1 man1/nbdkit-nullb-plugin.1; do
+	man1/nullb-replay.1 man1/nullb-calibrate.1 man1/nullb-compare.1 \
+	man1/nullb-sysfs.1 man1/nbdkit-nullb-plugin.1; do
 	f=$dir/usr/share/man/$m
 	[ -s "$f" ] || fault "$m is missing"
 	mandoc -T lint -W warning "$f" || fault "$m"
@@ -32,6 +33,10 @@ done
 plugin=$dir$(pkg-config --variable=plugindir nbdkit)/nbdkit-nullb-plugin.so
 nbdkit --dump-plugin "$plugin" | grep -q '^nullb_profiles=4.14 ' ||
 	fault nbdkit-nullb-plugin
+# every program has its page
+for p in "$dir"/usr/bin/*; do
+	[ -s "$dir/usr/share/man/man1/${p##*/}.1" ] || fault "${p##*/}: no manual"
+done
 bash -n "$dir/usr/share/bash-completion/completions/nullbctl" || fault completion
 # every attribute that --help knows is in the manual, and none is unexplained
 "$dir/usr/sbin/nullbd" --help |

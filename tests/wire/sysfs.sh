@@ -253,6 +253,7 @@ if unshare --mount true 2>/dev/null && [ -d /sys/block ]; then
 	[ "$(<"$tmp/out")" = $'features\nnullb0' ] || fail "nullb-sysfs: $(<"$tmp/out")"
 	! grep -q "nullb-sysfs" /proc/self/mounts || fail "a mount is left"
 	refused 'no nullbd' "$in_kernel" "$tmp" true
+	refused '^nullb-sysfs: none: not found, or no program$' "$in_kernel" "$sys" none
 	stop_nullbd
 else
 	echo "left out: no mount namespace"
