@@ -119,6 +119,24 @@ uint_parse(const char *s, const struct unit *unit, uint64_t *out)
 	return 0;
 }
 
+int
+int_parse(const char *s, int64_t *out)
+{
+	bool minus = *s == '-';
+	uint64_t v;
+	int ret;
+
+	if (minus && s[1] == '+')
+		return -EINVAL;
+	ret = uint_parse(s + minus, NULL, &v);
+	if (ret != 0)
+		return ret;
+	if (v > (uint64_t)INT32_MAX + minus)
+		return -ERANGE;
+	*out = minus ? -(int64_t)v : (int64_t)v;
+	return 0;
+}
+
 void
 uint_print(uint64_t v, const struct unit *unit, FILE *out)
 {

@@ -46,6 +46,9 @@ extern const struct unit unit_seconds;
  */
 int uint_parse(const char *s, const struct unit *unit, uint64_t *out);
 
+/* kstrtoint(s, 0): the same of an int, which may have a minus. */
+int int_parse(const char *s, int64_t *out);
+
 /* Print so that uint_parse() reads the same: "256000", or "1000B". */
 void uint_print(uint64_t v, const struct unit *unit, FILE *out);
 /* The same, and a long number with a suffix where that is exact: "64M". */

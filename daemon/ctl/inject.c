@@ -110,20 +110,6 @@ inject_show(const struct inject *inject, unsigned i, unsigned file,
 		show_field(i, files[file].field, conf, out);
 }
 
-/* kstrtoint(): what is before the digits may be a minus. */
-static int
-parse_int(const char *value, int64_t *out)
-{
-	bool minus = *value == '-';
-	uint64_t n = 0;
-	int ret = uint_parse(value + minus, NULL, &n);
-
-	if (ret == 0 && n > INT32_MAX)
-		ret = -ERANGE;
-	*out = minus ? -(int64_t)n : (int64_t)n;
-	return ret;
-}
-
 static int
 parse(enum type type, const char *value, int64_t *out)
 {
@@ -132,7 +118,7 @@ parse(enum type type, const char *value, int64_t *out)
 	int ret;
 
 	if (type == INT)
-		return parse_int(value, out);
+		return int_parse(value, out);
 	if (type == BOOL) {
 		ret = bool_parse(value, &on);
 		*out = on;

@@ -111,20 +111,6 @@ object_same(const void *x, const void *y)
 	       a.times == b.times;
 }
 
-/* An int of the kernel's; -1 is for ever. */
-static int
-parse_int(const char *text, int64_t *out)
-{
-	bool minus = *text == '-';
-	uint64_t n = 0;
-	int ret = uint_parse(text + minus, NULL, &n);
-
-	if (ret == 0 && n > INT32_MAX)
-		ret = -ERANGE;
-	*out = minus ? -(int64_t)n : (int64_t)n;
-	return ret;
-}
-
 /* All four, in null_blk's order. */
 static int
 parse_all(char *text, struct numbers *n)
@@ -137,8 +123,8 @@ parse_all(char *text, struct numbers *n)
 		return -EINVAL;
 	if (uint_parse(field[0], NULL, &n->interval) != 0 ||
 	    uint_parse(field[1], NULL, &n->probability) != 0 ||
-	    parse_int(field[2], &n->space) != 0 ||
-	    parse_int(field[3], &n->times) != 0)
+	    int_parse(field[2], &n->space) != 0 ||
+	    int_parse(field[3], &n->times) != 0)
 		return -EINVAL;
 	return 0;
 }
@@ -157,11 +143,11 @@ parse_one(
 	}
 	if (strcmp(name, "space") == 0) {
 		*which |= SPACE;
-		return parse_int(text, &n->space);
+		return int_parse(text, &n->space);
 	}
 	if (strcmp(name, "times") == 0) {
 		*which |= TIMES;
-		return parse_int(text, &n->times);
+		return int_parse(text, &n->times);
 	}
 	return -EINVAL;
 }

@@ -109,6 +109,39 @@ prints_what_it_would_read_again(void **state)
 }
 
 static void
+an_int_may_have_a_minus(void **state)
+{
+	static const struct {
+		const char *text;
+		int ret;
+		int64_t v;
+	} known[] = {
+		{ "0", 0, 0 },
+		{ "-0", 0, 0 },
+		{ "+7\n", 0, 7 },
+		{ "-0x10", 0, -16 },
+		{ "2147483647", 0, INT32_MAX },
+		{ "-2147483648", 0, INT32_MIN },
+		{ "2147483648", -ERANGE, 99 },
+		{ "-2147483649", -ERANGE, 99 },
+		{ "-99999999999999999999", -ERANGE, 99 },
+		{ "-", -EINVAL, 99 },
+		{ "--1", -EINVAL, 99 },
+		{ "-+1", -EINVAL, 99 },
+		{ "1k", -EINVAL, 99 },
+		{ "", -EINVAL, 99 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
+		int64_t v = 99;
+
+		assert_int_equal(int_parse(known[i].text, &v), known[i].ret);
+		assert_int_equal(v, known[i].v);
+	}
+}
+
+static void
 short_ones_have_a_suffix_if_it_is_exact(void **state)
 {
 	static const struct {
@@ -197,6 +230,7 @@ main(void)
 		cmocka_unit_test(reads_numbers_as_kstrtoull_does),
 		cmocka_unit_test(multiplies_by_the_unit_or_by_a_suffix),
 		cmocka_unit_test(prints_what_it_would_read_again),
+		cmocka_unit_test(an_int_may_have_a_minus),
 		cmocka_unit_test(short_ones_have_a_suffix_if_it_is_exact),
 		cmocka_unit_test(reads_booleans_by_their_first_letters),
 		cmocka_unit_test(knows_text_from_what_is_none),
