@@ -19,7 +19,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -155,15 +154,10 @@ sync_thread(void *arg)
 static int
 start_thread(struct backing_file *f)
 {
-	sigset_t all, old;
-	int err;
+	int ret = host_start_thread(&f->thread, NULL, sync_thread, f);
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&f->thread, NULL, sync_thread, f);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	f->has_thread = err == 0;
-	return -err;
+	f->has_thread = ret == 0;
+	return ret;
 }
 
 /* ---- the file */

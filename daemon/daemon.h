@@ -685,6 +685,12 @@ void host_raise_files(void);
  * many cores that is.  0, or -EINVAL with a sentence.
  */
 int host_choose_cpus(struct daemon *d, char *err, size_t errlen);
+/*
+ * Start a thread that gets no signals: they are the main thread's.  attr may be
+ * NULL.  0 or -errno.
+ */
+int host_start_thread(pthread_t *thread, const pthread_attr_t *attr,
+    void *(*run)(void *), void *arg);
 
 /* ------------------------------------------------------------- systemd.c */
 

@@ -16,7 +16,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -284,20 +283,16 @@ on_done(struct ev_loop *ev, ev_async *w, int revents)
 static int
 fill_start(struct daemon *d, struct fill *f)
 {
-	sigset_t all, old;
-	int err;
+	int ret;
 
 	f->daemon = d;
 	ev_async_init(&f->done, on_done);
 	f->done.data = f;
 	ev_async_start(d->main.ev, &f->done);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&f->thread, NULL, fill_thread, f);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (err != 0) {
+	ret = host_start_thread(&f->thread, NULL, fill_thread, f);
+	if (ret != 0) {
 		ev_async_stop(d->main.ev, &f->done);
-		return -err;
+		return ret;
 	}
 	TAILQ_INSERT_TAIL(&d->fills, f, link);
 	f->disk->filling = true;

@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <errno.h>
 #include <sched.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -68,4 +69,18 @@ host_choose_cpus(struct daemon *d, char *err, size_t errlen)
 	if (d->nr_workers == 0)
 		d->nr_workers = d->nr_pins > 0 ? d->nr_pins : d->nr_cores;
 	return 0;
+}
+
+int
+host_start_thread(pthread_t *thread, const pthread_attr_t *attr,
+    void *(*run)(void *), void *arg)
+{
+	sigset_t all, old;
+	int err;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(thread, attr, run, arg);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return -err;
 }

@@ -511,10 +511,10 @@ loop_start(struct loop *l)
 		CPU_SET(d->pin[l->cpu->id % d->nr_pins], &set);
 		err = pthread_attr_setaffinity_np(&attr, sizeof(set), &set);
 	}
-	if (err == 0)
-		err = pthread_create(&l->thread, &attr, loop_thread, l);
+	err = err != 0 ? -err
+		       : host_start_thread(&l->thread, &attr, loop_thread, l);
 	pthread_attr_destroy(&attr);
-	return -err;
+	return err;
 }
 
 void

@@ -540,20 +540,15 @@ ignore_signals(void)
 	signal(SIGXFSZ, SIG_IGN); /* a trace that is too large is an error */
 }
 
-/* Signals go to the main thread: the others are made with them blocked. */
 static void
 start_workers(struct daemon *d)
 {
-	sigset_t all, old;
 	unsigned i;
 	int err;
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
 	for (i = 0; i < d->nr_workers; i++)
 		if ((err = loop_start(&d->worker[i])) != 0)
 			give_up(d, "worker %u: %s", i, strerror(-err));
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
 static void

@@ -125,20 +125,13 @@ free_store(void *arg)
 static void
 begin_to_free(struct departure *dep)
 {
-	sigset_t all, old;
-	int err;
-
 	dep->backing = dep->disk->backing;
 	dep->store = disk_take_store(dep->disk);
 	if (dep->store == NULL) {
 		dep->freed = true;
 		return;
 	}
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&dep->thread, NULL, free_store, dep);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (err == 0)
+	if (host_start_thread(&dep->thread, NULL, free_store, dep) == 0)
 		return;
 	free_store(dep);
 	dep->store = NULL;
