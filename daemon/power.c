@@ -180,6 +180,8 @@ step(struct departure *dep, uint64_t now)
 			return false;
 		crashlog_end(disk);
 		tell_of(dep);
+		if (dep->cut)
+			watch_device(dep->daemon, EVENT_POWER_CUT, disk, NULL);
 		watch_device(dep->daemon, EVENT_POWER, disk, NULL);
 	}
 	if (dep->remove && fill_cancel(dep->daemon, disk))

@@ -82,6 +82,7 @@ watch_device(struct daemon *d, enum event_kind kind, const struct disk *disk,
 	e = event_of(kind, disk);
 	e.by = by;
 	e.on = disk->queue != NULL;
+	e.cut = disk->cut.report;
 	post(d, &e);
 }
 

@@ -630,6 +630,7 @@ enum event_kind {
 	EVENT_CREATED, /* a device; by whom */
 	EVENT_REMOVED,
 	EVENT_POWER,      /* on or off */
+	EVENT_POWER_CUT,  /* before it: what was lost */
 	EVENT_SET,        /* an attribute: name, text its value; by whom */
 	EVENT_CONNECTED,  /* a client: id, name its peer */
 	EVENT_NEGOTIATED, /* the same, of a device: text its export */
@@ -654,6 +655,7 @@ struct event {
 	bool on;
 	uint64_t id;
 	uint64_t sector, nr_sectors;
+	struct cut_report cut;
 };
 
 /* Copy as much of a text as there is room for. */

@@ -16,6 +16,7 @@ static const char *const names[EVENT_NR] = {
 	[EVENT_CREATED] = "created",
 	[EVENT_REMOVED] = "removed",
 	[EVENT_POWER] = "power",
+	[EVENT_POWER_CUT] = "power_cut",
 	[EVENT_SET] = "set",
 	[EVENT_CONNECTED] = "connected",
 	[EVENT_NEGOTIATED] = "negotiated",
@@ -68,6 +69,7 @@ details(const struct event *e)
 	switch (e->kind) {
 	case EVENT_CREATED: return json_pack("{s:s}", "by", e->by);
 	case EVENT_POWER: return json_pack("{s:b}", "power", e->on);
+	case EVENT_POWER_CUT: return cut_pack(&e->cut);
 	case EVENT_SET:
 		return json_pack("{s:o, s:o, s:s}", "attribute",
 		    string_of(e->name), "value", string_of(e->text), "by",

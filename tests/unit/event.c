@@ -61,6 +61,12 @@ tells_of_each_kind(void **state)
 		{ { .kind = EVENT_POWER, .device = "nullb0", .on = true },
 		    "\"power\",\"device\":\"nullb0\",\"power\":true}",
 		    "power nullb0 power=1" },
+		{ { .kind = EVENT_POWER_CUT,
+		      .device = "nullb0",
+		      .cut = { .writes = 12, .lost = 7, .seed = 42 } },
+		    "\"power_cut\",\"device\":\"nullb0\",\"writes\":12,"
+		    "\"lost\":7,\"torn\":0,\"seed\":42}",
+		    "power_cut nullb0 writes=12 lost=7 torn=0 seed=42" },
 		{ { .kind = EVENT_SET,
 		      .device = "nullb0",
 		      .name = "size",

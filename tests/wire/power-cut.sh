@@ -18,7 +18,7 @@ start_nullbd \
 	"zoned:size=64M,zoned=1,zone_size=16M,memory_backed=1"
 
 cat >"$tmp/cuts.py" <<'END'
-import json, nbd, subprocess, sys, time
+import json, nbd, select, subprocess, sys, time
 sock, nullbctl, control = sys.argv[1:]
 BLOCK = 4096
 
@@ -206,7 +206,22 @@ does_not_wait()
 is_refused()
 is_cancelled()
 without_a_cache_nothing_is_lost()
+# Who watches is told.
+def is_told():
+    w = subprocess.Popen([nullbctl, "--control", control, "watch", "a"],
+                         stdout=subprocess.PIPE, text=True)
+    for i in range(50):  # until it listens
+        attach_soon("a").pwrite(b"t" * BLOCK, 0)
+        cut("a", "--seed", "5", "--on")
+        if select.select([w.stdout], [], [], 0.1)[0]:
+            break
+    line = next(line for line in w.stdout if "power_cut" in line)
+    assert "power_cut a writes=1 lost=1 torn=0 seed=5" in line, line
+    w.kill()
+
+is_told()
 # one is still to come when the daemon ends
+attach_soon("a")
 ctl("power-cut", "a", "--at", "1000")
 END
 timeout 120 /usr/bin/python3 "$tmp/cuts.py" "$sock" "$NULLBCTL" "$control" ||
