@@ -44,12 +44,12 @@ def get(h, block):
     assert len(set(data)) == 1, data
     return data[:1]
 
-# Nobody is told anything: libnbd says ENOTCONN, and no errno of a reply.
+# Nobody is told anything: what fails is the socket, and no errno of a reply.
 def no_answer(call, *args):
     try:
         call(*args)
     except nbd.Error as e:
-        assert e.errno == "ENOTCONN", e
+        assert e.errno in ("ENOTCONN", "ECONNRESET", "EPIPE"), e
         return
     raise AssertionError("answered")
 
