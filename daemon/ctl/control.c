@@ -1031,6 +1031,8 @@ ctl_settled(const struct disk *disk, int error, const char *text)
 char *
 ctl_departed(const struct disk *disk)
 {
+	if (disk->leaves) /* with all that it had */
+		return ctl_settled(disk, 0, NULL);
 	return line_of(json_pack(
 	    "{s:b, s:o}", "ok", 1, "cut", cut_pack(&disk->cut.report)));
 }
