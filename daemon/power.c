@@ -171,11 +171,11 @@ step(struct departure *dep, uint64_t now)
 {
 	struct disk *disk = dep->disk;
 
+	disk->leaves = dep->remove;
 	if (disk->queue != NULL) {
 		if (is_used(dep, now) || is_swept(dep))
 			return false;
 		loop_sweep_no_more(&dep->daemon->worker[0], disk);
-		disk->leaves = dep->remove;
 		if (disk_power_off(disk) != 0)
 			return false;
 		crashlog_end(disk);
