@@ -91,12 +91,6 @@ write_at(uint64_t pos, uint64_t bytes)
 	return doio(REQ_OP_WRITE, pos, bytes, data);
 }
 
-static uint64_t
-least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 /* The next I/O of a zone; false: it is full. */
 static bool
 write_next(unsigned i)
