@@ -240,8 +240,8 @@ backing_open(struct daemon *d, const struct disk *disk, uint64_t size,
 		    disk, -ENOMEM, strerror(ENOMEM), err, errlen);
 	f->is_memory = strcmp(disk->set.backing, BACKING_MEMFD) == 0;
 	f->fd = f->is_memory ? open_memory(d, disk, err, errlen)
-			     : file_open_alone(
-				   "backing", disk->set.backing, err, errlen);
+			     : file_open_alone("backing", disk->set.backing,
+				   "allowed: a file, or memfd", err, errlen);
 	if (f->fd < 0) {
 		ret = f->fd;
 		free(f);

@@ -43,7 +43,8 @@ open_empty(const char *path, char *err, size_t errlen)
 {
 	char old[PATH_MAX];
 	struct stat st;
-	int fd = file_open_alone("crash_log", path, err, errlen);
+	int fd =
+	    file_open_alone("crash_log", path, "allowed: a file", err, errlen);
 
 	if (fd < 0 || fstat(fd, &st) != 0 || st.st_size == 0)
 		return fd;
@@ -52,7 +53,8 @@ open_empty(const char *path, char *err, size_t errlen)
 	if (rename(path, old) != 0)
 		return refuse(err, errlen, -errno, "crash_log: \"%.200s\": %s",
 		    old, strerror(errno));
-	return file_open_alone("crash_log", path, err, errlen);
+	return file_open_alone(
+	    "crash_log", path, "allowed: a file", err, errlen);
 }
 
 int

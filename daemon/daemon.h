@@ -597,10 +597,11 @@ void backing_leave(struct daemon *d);
 
 /*
  * Made if it is not there, and ours alone: a descriptor, or -errno with a
- * sentence that begins with the attribute.
+ * sentence that begins with the attribute; of what is no file it ends with
+ * what is `allowed`.
  */
-int
-file_open_alone(const char *attr, const char *path, char *err, size_t errlen);
+int file_open_alone(const char *attr, const char *path, const char *allowed,
+    char *err, size_t errlen);
 /* All of it, at pos: 0 or -errno.  Any thread. */
 int file_write_all(int fd, const struct iovec *iov, unsigned nr, uint64_t pos);
 

@@ -18,7 +18,8 @@ refuse_path(const char *attr, const char *path, int error, const char *why,
 }
 
 int
-file_open_alone(const char *attr, const char *path, char *err, size_t errlen)
+file_open_alone(const char *attr, const char *path, const char *allowed,
+    char *err, size_t errlen)
 {
 	struct flock all = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
 	struct stat st;
@@ -30,8 +31,7 @@ file_open_alone(const char *attr, const char *path, char *err, size_t errlen)
 		ret = refuse_path(
 		    attr, path, -errno, strerror(errno), err, errlen);
 	else if (!S_ISREG(st.st_mode))
-		ret = refuse_path(
-		    attr, path, -EINVAL, "allowed: a file", err, errlen);
+		ret = refuse_path(attr, path, -EINVAL, allowed, err, errlen);
 	else if (fcntl(fd, F_OFD_SETLK, &all) != 0)
 		ret = refuse_path(attr, path, -errno,
 		    errno == EAGAIN || errno == EACCES
