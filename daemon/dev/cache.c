@@ -11,15 +11,15 @@
  *	flush         forget all images
  *	a full cache  forget the oldest: that write is there
  *
- * The images of a page are a history: behind each stands the next, or what the
- * store has, and the bytes of its write in there are what it wrote.  So a power
- * cut may lose any of the writes and keep the others.
+ * The images of a page are a history.  So a power cut may lose any of the
+ * writes and keep the others: what is lost is undone, from the newest write
+ * back, but for bytes that a newer one has, which is kept.
  *
  * An image has all that was flushed, or written through, before it was made,
  * since the page has.  And it may have more, or lack what another cpu is just
- * writing: nobody was promised that what was not flushed is lost, or that it
- * is not.  So a write that is half way in while another cpu flushes, or makes
- * an image, does no harm.
+ * writing elsewhere in the page: only bytes of its own write are taken from it.
+ * So a write that is half way in while another cpu flushes, or makes an image,
+ * does no harm.
  *
  * The file of a disk with a backing has what there is after a power cut that
  * loses all; what is forgotten is written there first (backing.c).
@@ -32,6 +32,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/rng.h"
 #include "base/util.h"
@@ -453,51 +454,93 @@ is_kept(const struct image *i)
 	return i->kept_to == i->to;
 }
 
+static bool
+stays(const struct dirty_page *p)
+{
+	const struct image *i;
+
+	STAILQ_FOREACH(i, &p->images, later)
+		if (!is_kept(i))
+			return false;
+	return true;
+}
+
+/* The newest first, from now on. */
+static void
+turn_around(struct image_list *images)
+{
+	struct image_list all = STAILQ_HEAD_INITIALIZER(all);
+	struct image *i;
+
+	STAILQ_CONCAT(&all, images);
+	while ((i = STAILQ_FIRST(&all)) != NULL) {
+		STAILQ_REMOVE_HEAD(&all, later);
+		STAILQ_INSERT_HEAD(images, i, later);
+	}
+}
+
+/* Once `older` is undone, it makes no difference whether `i` was. */
+static bool
+is_covered(const struct image *i, const struct image *older)
+{
+	return older != NULL && older->kept_to == older->from &&
+	       older->from <= i->kept_to && older->to >= i->to;
+}
+
 /*
- * Put its page together: the oldest image, and on it what survives of each
- * write.  It is left with that image, unless it is to stay as it is: then with
- * none.  0 or -ENOMEM.
+ * What is lost of this write is in the page again as it was before, but for
+ * bytes that a newer one has, which is kept.  0 or -ENOMEM.
  */
 static int
-rebuild(struct disk *d, struct dirty_page *p, void **page, bool *changes)
+undo(struct disk *d, struct image *i, const bool *newer, void **page)
 {
-	struct image *first = STAILQ_FIRST(&p->images), *i, *next;
-	unsigned len;
+	uint64_t start = i->page->index << PAGE_SHIFT;
+	size_t at = i->kept_to, end;
+	const bool *next;
 	int ret = 0;
 
-	*changes = false;
-	STAILQ_FOREACH(i, &p->images, later)
-		*changes |= !is_kept(i);
-	for (i = first; *changes && ret == 0 && i != NULL; i = next) {
-		next = STAILQ_NEXT(i, later);
-		len = (unsigned)(i->kept_to - i->from);
-		if (len == 0)
-			continue;
-		if (next == NULL)
-			ret = store_amend(
-			    d->store, NULL, pos_of(i), len, &first->data);
-		else
-			ret = store_amend_from(d->store, NULL, pos_of(i), len,
-			    next->data, &first->data);
+	if (i->to - at == PAGE_SIZE && !memchr(newer, true, PAGE_SIZE)) {
+		store_unkeep(d->pool, NULL, *page);
+		*page = i->data;
+		i->data = NULL;
+		return 0;
 	}
-	*page = first->data;
-	if (*changes && ret == 0)
-		first->data = NULL; /* the caller's */
+	for (; ret == 0 && at < i->to; at = end) {
+		next = memchr(newer + at, !newer[at], i->to - at);
+		end = next != NULL ? (size_t)(next - newer) : i->to;
+		if (!newer[at])
+			ret = store_amend_from(d->store, NULL, start + at,
+			    (unsigned)(end - at), i->data, page);
+	}
 	return ret;
 }
 
-/* 0, or -errno: it has all that was written, or the file has not what it has.
+/*
+ * From the newest write back.  Only bytes that it wrote are undone: another cpu
+ * may have written others after the image was made, and not be in it.
+ * 0, or -ENOMEM: it has all that was written.
  */
 static int
 cut_page(struct disk *d, struct dirty_page *p)
 {
-	bool changes;
+	bool newer[PAGE_SIZE] = {}; /* there, and not to be undone */
+	struct image *i;
 	void *page;
-	int ret = rebuild(d, p, &page, &changes);
+	int ret;
 
-	if (ret != 0 || !changes)
+	if (stays(p))
+		return 0;
+	turn_around(&p->images);
+	ret = store_keep(d->store, NULL, p->index, &page);
+	if (ret != 0)
 		return ret;
-	ret = store_revert(d->store, NULL, p->index, page);
+	STAILQ_FOREACH(i, &p->images, later) {
+		memset(newer + i->from, true, (size_t)(i->kept_to - i->from));
+		if (ret == 0 && !is_covered(i, STAILQ_NEXT(i, later)))
+			ret = undo(d, i, newer, &page);
+	}
+	if (ret == 0)
+		ret = store_revert(d->store, NULL, p->index, page);
 	if (ret != 0)
 		store_unkeep(d->pool, NULL, page);
 	return ret;

@@ -121,7 +121,7 @@ stamp_of(const char sector[SECTOR_SIZE])
 
 /* A request with an effect: it has begun. */
 static struct event *
-change(enum req_op op, unsigned flags)
+change_at(enum req_op op, unsigned flags, unsigned sector, unsigned sectors)
 {
 	struct event *e = &events[nr_events++];
 	uint64_t bytes;
@@ -130,8 +130,8 @@ change(enum req_op op, unsigned flags)
 	*e = (struct event){
 		.through = !cached || (flags & REQ_FUA) || op != REQ_OP_WRITE,
 	};
-	e->sectors = 1 + (unsigned)rng_below(&rng, MAX_IO);
-	e->sector = (unsigned)rng_below(&rng, SECTORS - e->sectors + 1);
+	e->sectors = sectors;
+	e->sector = sector;
 	e->stamp = op == REQ_OP_WRITE ? ++stamp : 0;
 	bytes = e->sectors * SECTOR_SIZE;
 	bio_init(&e->bio, op, e->sector * SECTOR_SIZE, e->bv, BIO_MAX_VECS);
@@ -148,6 +148,15 @@ change(enum req_op op, unsigned flags)
 	}
 	start(&e->bio, &e->result);
 	return e;
+}
+
+static struct event *
+change(enum req_op op, unsigned flags)
+{
+	unsigned nr = 1 + (unsigned)rng_below(&rng, MAX_IO);
+
+	return change_at(
+	    op, flags, (unsigned)rng_below(&rng, SECTORS - nr + 1), nr);
 }
 
 /* All that came before it is there now. */
@@ -394,15 +403,12 @@ run_case(unsigned nr)
 }
 
 static void
-run(const char *settings, bool has_cache)
+begin(const char *settings)
 {
 	char all[256];
 
 	rng = rng_stream(SEED, 1);
-	memset(base, 0, sizeof(base));
-	memset(&seen, 0, sizeof(seen));
 	now = 2000000;
-	cached = has_cache;
 	machine = host_new(NR_CPUS);
 	pool = page_pool_new(machine, 0);
 	for (unsigned i = 0; i < NR_CPUS; i++)
@@ -412,6 +418,26 @@ run(const char *settings, bool has_cache)
 	    "completion_nsec=%u %s",
 	    LATENCY, settings);
 	disk = host_disk(machine, pool, all);
+}
+
+static void
+end(void)
+{
+	for (unsigned i = 0; i < NR_CPUS; i++)
+		rest(pool, &machine->cpu[i]);
+	disk_free(disk);
+	assert_int_equal(page_pool_used(pool), 0);
+	page_pool_free(pool);
+	machine_free(machine);
+}
+
+static void
+run(const char *settings, bool has_cache)
+{
+	memset(base, 0, sizeof(base));
+	memset(&seen, 0, sizeof(seen));
+	cached = has_cache;
+	begin(settings);
 	for (unsigned i = 0; i < NR_CASES; i++)
 		run_case(i);
 	print_message("%s: %u there, %u lost, %u torn; %u came at a request\n",
@@ -420,12 +446,7 @@ run(const char *settings, bool has_cache)
 	assert_true(seen.torn > 0);
 	assert_true(seen.torn_through > 0);
 	assert_true(seen.cut_at > 0);
-	for (unsigned i = 0; i < NR_CPUS; i++)
-		rest(pool, &machine->cpu[i]);
-	disk_free(disk);
-	assert_int_equal(page_pool_used(pool), 0);
-	page_pool_free(pool);
-	machine_free(machine);
+	end();
 }
 
 static void
@@ -443,12 +464,88 @@ nor_without_a_cache(void **state)
 	run("cache_size=0", false);
 }
 
+/* ---- two cpus write to a page */
+
+#define OTHERS 3u /* its sector there */
+
+/* A cpu that was half way in with its write comes to move the data. */
+static void
+on_last_with_another(void *arg, struct disk *d)
+{
+	char data[SECTOR_SIZE];
+
+	on_last(arg, d);
+	put_stamp(data, ++stamp);
+	assert_int_equal(store_write(d->store, &machine->cpu[1],
+			     OTHERS * SECTOR_SIZE, data, sizeof(data)),
+	    0);
+}
+
+/* One that the cache has held; it ended before the cut. */
+static void
+hold_another(void)
+{
+	struct request rq = {
+		.op = REQ_OP_WRITE,
+		.pos = OTHERS * SECTOR_SIZE,
+		.bytes = SECTOR_SIZE,
+	};
+
+	assert_int_equal(cache_hold(disk, &rq, &machine->cpu[1]), 0);
+}
+
+/* Lost is what came later, or both: then nothing is said of the other. */
+static void
+cut_between_two(enum cut_lose lose, uint64_t seed)
+{
+	uint64_t says[SECTORS], others;
+	char err[256];
+
+	conf = (struct cut_conf){ .lose = lose, .seed = seed, .at = 1 };
+	nr_events = 0;
+	if (cached)
+		hold_another();
+	disk_cut(disk, &conf, on_last_with_another, &conf);
+	change_at(REQ_OP_WRITE, 0, OTHERS + 1, 1);
+	others = stamp;
+	cut();
+	assert_int_equal(disk->cut.report.writes, cached ? 2 : 1);
+	if (disk_power_on(disk, now, err, sizeof(err)) != 0)
+		fail_msg("%s", err);
+	read_all(says);
+	if (disk->cut.report.lost < disk->cut.report.writes || !cached)
+		assert_int_equal(says[OTHERS], others);
+	seen.lost += disk->cut.report.lost == 1;
+}
+
+static void
+run_between_two(const char *settings, bool has_cache, enum cut_lose lose)
+{
+	memset(&seen, 0, sizeof(seen));
+	cached = has_cache;
+	begin(settings);
+	for (unsigned i = 0; i < 20; i++)
+		cut_between_two(lose, i + 1);
+	assert_true(seen.lost > 0);
+	end();
+}
+
+static void
+what_another_cpu_writes_into_the_page_is_not_undone(void **state)
+{
+	(void)state;
+	run_between_two("cache_size=0", false, CUT_ALL);
+	run_between_two("cache_size=1M", true, CUT_ORDERED);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nothing_else_is_there),
 		cmocka_unit_test(nor_without_a_cache),
+		cmocka_unit_test(
+		    what_another_cpu_writes_into_the_page_is_not_undone),
 	};
 
 	return cmocka_run_group_tests_name("powercut", tests, NULL, NULL);
