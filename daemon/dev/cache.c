@@ -682,6 +682,10 @@ cache_hold(struct disk *d, struct request *rq, struct cpu *cpu)
 	int ret = 0;
 
 	pthread_mutex_lock(&c->lock);
+	if (!cache_is_on(d) && !disk_is_dead(&d->cut)) {
+		pthread_mutex_unlock(&c->lock); /* another has turned it off */
+		return 0;
+	}
 	rq->ticket = ++c->nr_writes;
 	rq->rq_flags |= RQF_TELL | RQF_HELD;
 	for (index = pos >> PAGE_SHIFT;
