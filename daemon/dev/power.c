@@ -186,8 +186,11 @@ bool
 disk_cut_cancel(struct disk *d)
 {
 	struct power_cut *c = &d->cut;
-	bool was = atomic_exchange(&c->is_armed, false);
+	bool was;
 
+	pthread_mutex_lock(&c->lock); /* or it comes, though it was cancelled */
+	was = atomic_exchange(&c->is_armed, false);
+	pthread_mutex_unlock(&c->lock);
 	stages_choose(d);
 	return was;
 }
@@ -230,6 +233,7 @@ is_due(struct power_cut *c)
 	return due;
 }
 
+/* What passes is marked: if the power goes before it ends, nobody is told. */
 enum verdict
 power_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)
 {
@@ -242,8 +246,10 @@ power_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)
 		c->hook(c->arg, d);
 		return v;
 	}
-	if (!disk_is_dead(c))
+	if (!disk_is_dead(c)) {
+		rq->rq_flags |= RQF_TELL;
 		return STAGE_NEXT;
+	}
 	rq->error = -ENOMEDIUM;
 	return STAGE_END;
 }
@@ -251,9 +257,8 @@ power_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)
 void
 power_ended(struct disk *d, struct request *rq)
 {
-	if ((rq->rq_flags & RQF_HELD) == 0)
-		return;
-	cache_in_flight(&d->cache, rq);
+	if (rq->rq_flags & RQF_HELD)
+		cache_in_flight(&d->cache, rq);
 	rq->error = -ENOMEDIUM;
 }
 

@@ -538,6 +538,35 @@ what_another_cpu_writes_into_the_page_is_not_undone(void **state)
 	run_between_two("cache_size=1M", true, CUT_ORDERED);
 }
 
+/* Whatever it was about: it has begun before, and ends after. */
+static void
+nobody_is_told_once_it_is_gone(void **state)
+{
+	static const unsigned flags[] = { 0, REQ_FUA };
+	char err[256];
+
+	(void)state;
+	begin("cache_size=1M");
+	for (unsigned i = 0; i < 4; i++) {
+		struct event *e, *last;
+
+		conf = (struct cut_conf){ .seed = 1, .at = 2 };
+		nr_events = 0;
+		disk_cut(disk, &conf, on_last, &conf);
+		e = change_at(
+		    i < 2 ? REQ_OP_WRITE : REQ_OP_DISCARD, flags[i % 2], 0, 8);
+		assert_int_equal(e->result, 0);
+		last = change_at(REQ_OP_WRITE, 0, 64, 8);
+		finish(e);
+		assert_int_equal(e->result, -ENOMEDIUM);
+		finish(last);
+		assert_int_equal(last->result, -ENOMEDIUM);
+		cut();
+		assert_int_equal(disk_power_on(disk, now, err, sizeof(err)), 0);
+	}
+	end();
+}
+
 int
 main(void)
 {
@@ -546,6 +575,7 @@ main(void)
 		cmocka_unit_test(nor_without_a_cache),
 		cmocka_unit_test(
 		    what_another_cpu_writes_into_the_page_is_not_undone),
+		cmocka_unit_test(nobody_is_told_once_it_is_gone),
 	};
 
 	return cmocka_run_group_tests_name("powercut", tests, NULL, NULL);
