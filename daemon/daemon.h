@@ -8,6 +8,8 @@
  *	device.c   from a configured device to a disk that is served
  *	fill.c     a device that begins with the data of an image
  *	backing.c  files that keep their data
+ *	crashlog.c files that record what changes it
+ *	file.c     what both do with them
  *	power.c    devices that go: their clients, their queue, their data
  *	snapshot.c devices that begin with the data of another
  *	export.c   what NBD sees of the disks, and under which names
