@@ -87,6 +87,32 @@ power(void *from, struct disk *d, bool on, char *err, size_t errlen)
 	return -EINPROGRESS;
 }
 
+/* No request ever comes that it could come with. */
+static void
+on_last(void *arg, struct disk *d)
+{
+	(void)arg;
+	CHECK(false, "%s: a request has come", d->name);
+}
+
+static int
+cut(void *from, struct disk *d, const struct cut_conf *c, char *err,
+    size_t errlen)
+{
+	struct host *h = from;
+
+	(void)err;
+	(void)errlen;
+	CHECK(d->queue != NULL, "%s is to be cut and is off", d->name);
+	CHECK(c->seed != 0, "%s: a cut without a seed", d->name);
+	disk_cut(d, c, on_last, NULL);
+	if (c->at != 0)
+		return 0;
+	h->settling = d;
+	h->goes = true;
+	return -EINPROGRESS;
+}
+
 /* It is off then, but stays: there are as many disks as there were. */
 static int
 remove_disk(void *from, struct disk *d)
@@ -121,7 +147,7 @@ settled(struct host *h)
 	if (h->goes) {
 		h->goes = false;
 		switch_off(h, d);
-		return ctl_settled(d, 0, NULL);
+		return ctl_departed(d);
 	}
 	for (unsigned i = 0; ret == -EINPROGRESS; i++) {
 		CHECK(i < MAX_WAIT, "%s: a change does not settle", d->name);
@@ -193,6 +219,7 @@ host_init(struct host *h)
 		.config = &h->config,
 		.create = create,
 		.power = power,
+		.cut = cut,
 		.remove = remove_disk,
 	};
 	CHECK(config_init(&h->config) == 0 && config_finish(&h->config) == 0,
