@@ -174,6 +174,7 @@ expel(struct disk *d, struct cpu *cpu)
 	int ret = d->backing != NULL ? write_oldest(d, cpu, i) : 0;
 
 	if (ret == 0)
+		/* what was is on no list, NOLINTNEXTLINE(*-unix.Malloc) */
 		forget(&d->cache, d->pool, cpu, i);
 	return ret;
 }
@@ -184,7 +185,6 @@ has_room(const struct cache *c, bool new)
 {
 	uint64_t max = atomic_load(&c->max_pages);
 
-	/* what was freed is out of the table, NOLINTNEXTLINE(*-unix.Malloc) */
 	return HASH_COUNT(c->dirty) + new <= max &&
 	       c->nr_images / IMAGES_A_PAGE < max;
 }
@@ -492,23 +492,23 @@ is_covered(const struct image *i, const struct image *older)
  * bytes that a newer one has, which is kept.  0 or -ENOMEM.
  */
 static int
-undo(struct disk *d, struct image *i, const bool *newer, void **page)
+undo(struct disk *d, struct image *i, const char *newer, void **page)
 {
 	uint64_t start = i->page->index << PAGE_SHIFT;
 	size_t at = i->kept_to, end;
-	const bool *next;
+	const char *next;
 	int ret = 0;
 
-	if (i->to - at == PAGE_SIZE && !memchr(newer, true, PAGE_SIZE)) {
+	if (i->to - at == PAGE_SIZE && !memchr(newer, 1, PAGE_SIZE)) {
 		store_unkeep(d->pool, NULL, *page);
 		*page = i->data;
 		i->data = NULL;
 		return 0;
 	}
 	for (; ret == 0 && at < i->to; at = end) {
-		next = memchr(newer + at, !newer[at], i->to - at);
+		next = memchr(newer + at, newer[at] ^ 1, i->to - at);
 		end = next != NULL ? (size_t)(next - newer) : i->to;
-		if (!newer[at])
+		if (newer[at] == 0)
 			ret = store_amend_from(d->store, NULL, start + at,
 			    (unsigned)(end - at), i->data, page);
 	}
@@ -523,7 +523,7 @@ undo(struct disk *d, struct image *i, const bool *newer, void **page)
 static int
 cut_page(struct disk *d, struct dirty_page *p)
 {
-	bool newer[PAGE_SIZE] = {}; /* there, and not to be undone */
+	char newer[PAGE_SIZE] = {}; /* 1: there, and not to be undone */
 	struct image *i;
 	void *page;
 	int ret;
@@ -535,7 +535,7 @@ cut_page(struct disk *d, struct dirty_page *p)
 	if (ret != 0)
 		return ret;
 	STAILQ_FOREACH(i, &p->images, later) {
-		memset(newer + i->from, true, (size_t)(i->kept_to - i->from));
+		memset(newer + i->from, 1, (size_t)(i->kept_to - i->from));
 		if (ret == 0 && !is_covered(i, STAILQ_NEXT(i, later)))
 			ret = undo(d, i, newer, &page);
 	}
