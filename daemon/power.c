@@ -336,6 +336,14 @@ on_last_request(void *arg, struct disk *disk)
 	ev_async_send(d->main.ev, &d->power_gone);
 }
 
+/* Its connections were to end in peace: nobody is waited for any more. */
+static void
+hasten(struct departure *dep)
+{
+	dep->cut = true;
+	queue_expire(dep->disk->queue, -ENOMEDIUM);
+}
+
 /* Whose power is gone, and nobody has seen to it? */
 static void
 on_power_gone(struct ev_loop *ev, ev_async *w, int revents)
@@ -351,7 +359,7 @@ on_power_gone(struct ev_loop *ev, ev_async *w, int revents)
 		if (!disk_is_dead(&disk->cut))
 			continue;
 		if (dep != NULL)
-			dep->cut = true; /* it was just going off */
+			hasten(dep); /* it was just going off */
 		else if (depart(d, disk, false, true) == -ENOMEM)
 			log_warn("%s: the power is gone, and there is no "
 				 "memory to end its connections",

@@ -164,6 +164,21 @@ def does_not_wait():
     assert time.monotonic() - began < 20
     no_answer(h.flush)
 
+# Nor for what was to end in peace, if it comes with a request of that.
+def comes_while_it_goes_off():
+    ctl("power", "slow", "on")
+    ctl("set", "slow", "mbps", "1")
+    h = attach("slow")
+    began = time.monotonic()
+    for n in range(16):
+        h.aio_pwrite(nbd.Buffer.from_bytearray(bytearray(1 << 18)), n << 19)
+    while int(ctl("inflight", "slow").split()[1]) == 0:
+        h.poll(10)
+    ctl("power-cut", "slow", "--at", "2")
+    ctl("power", "slow", "off")
+    assert time.monotonic() - began < 20
+    no_answer(h.flush)
+
 def is_refused():
     put(attach("b"), 1, b"y")
     said = ctl("power-cut", "zoned", status=1)
@@ -203,6 +218,7 @@ comes_with_a_request()
 a_flush_is_not_done()
 is_torn()
 does_not_wait()
+comes_while_it_goes_off()
 is_refused()
 is_cancelled()
 without_a_cache_nothing_is_lost()
