@@ -267,7 +267,9 @@ run_power_cut(const struct args *args)
 	cut = json_object_get(answer, "cut");
 	if (asking.json || given(args, CANCEL))
 		return;
-	if (cut == NULL)
+	if (cut == NULL && json_object_get(answer, "seed") == NULL)
+		printf("%s: removed meanwhile\n", name);
+	else if (cut == NULL)
 		printf("%s: armed; seed=%" PRIu64 "\n", name,
 		    member(answer, "seed"));
 	else
