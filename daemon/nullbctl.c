@@ -1083,9 +1083,7 @@ static const struct command {
 	    run_remove, "j" },
 	{ "power", "NAME on|off", "the same as set NAME power 1|0", 2, 2,
 	    run_power, "j" },
-	{ "power-cut",
-	    "NAME [--lose all|random|ordered] [--tear none|512|4096] "
-	    "[--seed N] [--at N] [--on] [--cancel]",
+	{ "power-cut", "NAME [OPTION]...",
 	    "off without a word: what was not flushed is lost", 1, 1,
 	    run_power_cut, "jLTSAOX" },
 	{ "mark", "NAME TEXT", "in its crash_log, for nullb-replay --until", 2,
@@ -1178,6 +1176,17 @@ usage(FILE *out)
 	    "until it has\n"
 	    "                  hit N times, else 1; for so long, else "
 	    "for ever\n"
+	    "  --lose all|random|ordered, --tear none|512|4096   of power-cut: "
+	    "writes that\n"
+	    "                  were not flushed: which are lost (else all), "
+	    "and "
+	    "by what\n"
+	    "                  units those in flight are torn (else not at "
+	    "all)\n"
+	    "  --seed N, --at N, --on, --cancel   of power-cut: of what is "
+	    "drawn; with the\n"
+	    "                  Nth request that is no read; on again by "
+	    "itself; not to come\n"
 	    "  --help, --version\n"
 	    "\n"
 	    "Exit status: 0 done; 1 no daemon there, or it refused; 2 wrong "
