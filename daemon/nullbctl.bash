@@ -15,7 +15,7 @@ _nullbctl_ask() {
 }
 
 _nullbctl_commands() {
-	"${COMP_WORDS[0]}" --help 2>/dev/null | sed -n 's/^  \([a-z]\{1,\}\) .*/\1/p'
+	"${COMP_WORDS[0]}" --help 2>/dev/null | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p'
 }
 
 _nullbctl_devices() {
@@ -47,12 +47,15 @@ _nullbctl() {
 		mapfile -t COMPREPLY < <(compgen -f -- "$word")
 		return
 		;;
+	--lose) words='all random ordered' ;;
+	--tear) words='none 512 4096' ;;
 	esac
 	# the command, and how many words follow it
 	for ((i = 1; i < COMP_CWORD; i++)); do
 		case ${COMP_WORDS[i]} in
 		--control | -o | --output | --offset | -w | --seconds | -C | -t | -b | \
-			-n | --hits | --timeout | -c | --count | -l | --length) i=$((i + 1)) ;;
+			-n | --hits | --timeout | -c | --count | -l | --length | \
+			--lose | --tear | --seed | --at) i=$((i + 1)) ;;
 		-*) ;;
 		*)
 			[ -n "$command" ] && nr=$((nr + 1)) || command=${COMP_WORDS[i]}
@@ -60,7 +63,9 @@ _nullbctl() {
 			;;
 		esac
 	done
-	if [[ $word == -* ]]; then
+	if [ -n "$words" ]; then
+		:
+	elif [[ $word == -* ]]; then
 		words=$("${COMP_WORDS[0]}" --help 2>/dev/null | grep -o -- '--[a-z-]*')
 	else
 		case $command:$nr in
