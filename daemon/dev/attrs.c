@@ -265,8 +265,8 @@ const struct attr disk_attrs[] = {
 	    .max = UINT64_MAX,
 	    .help = "volatile cache: what is in it and was not flushed is lost "
 		    "when the power is cut (nullbctl power-cut); 0 for none; "
-		    "reset to 0 unless memory_backed; takes up to four times "
-		    "as much memory" },
+		    "reset to 0 unless memory_backed; may take five times as "
+		    "much memory" },
 	{ .name = "badblocks",
 	    .offset = offsetof(struct disk_conf, badblocks),
 	    .type = ATTR_OBJECT,

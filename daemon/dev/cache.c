@@ -45,10 +45,14 @@
 #include <uthash.h>
 
 /*
- * What is written over and over between two flushes has a long history: so many
- * images a page that the cache has room for, then it forgets the oldest.
+ * What is written over and over between two flushes does not have a long
+ * history: of a page with so many images the oldest write is one with the next,
+ * as in a cache where that has taken its place.
  */
 #define IMAGES_A_PAGE 4u
+/* But where that cannot be, so many, for each page that it holds and some. */
+#define MAX_A_PAGE 8u
+#define SOME_PAGES 16u
 
 /* A page before a write to it. */
 struct image {
@@ -65,6 +69,7 @@ struct image {
 struct dirty_page {
 	uint64_t index;
 	STAILQ_HEAD(image_list, image) images; /* the oldest first */
+	unsigned nr_images;
 	UT_hash_handle hh;
 };
 
@@ -125,6 +130,7 @@ forget(
 	STAILQ_REMOVE_HEAD(&p->images, later);
 	TAILQ_REMOVE(&c->order, i, order);
 	c->nr_images--;
+	p->nr_images--;
 	store_unkeep(pool, cpu, i->data);
 	free(i);
 	if (!STAILQ_EMPTY(&p->images))
@@ -186,7 +192,7 @@ has_room(const struct cache *c, bool new)
 	uint64_t max = atomic_load(&c->max_pages);
 
 	return HASH_COUNT(c->dirty) + new <= max &&
-	       c->nr_images / IMAGES_A_PAGE < max;
+	       c->nr_images / MAX_A_PAGE < HASH_COUNT(c->dirty) + SOME_PAGES;
 }
 
 /* They go, until there is room for a write to this page, or none is left. */
@@ -225,12 +231,42 @@ find_or_add(struct cache *c, uint64_t index)
 	if (p == NULL)
 		return NULL;
 	p->index = index;
+	p->nr_images = 0;
 	STAILQ_INIT(&p->images);
 	HASH_ADD(hh, c->dirty, index, sizeof(p->index), p);
 	if (p->index != NO_INDEX)
 		return p;
 	free(p);
 	return NULL;
+}
+
+/*
+ * The oldest write of the page is one with the next, if together they are one
+ * range.
+ */
+static void
+join_oldest(struct disk *d, struct cpu *cpu, struct dirty_page *p)
+{
+	struct image *i = STAILQ_FIRST(&p->images);
+	struct image *next = STAILQ_NEXT(i, later);
+	uint64_t pos = (p->index << PAGE_SHIFT) + i->from;
+	void *data;
+
+	if (next->from > i->to || i->from > next->to)
+		return;
+	if (i->to - i->from == PAGE_SIZE) { /* nothing of the other is left */
+		data = next->data;
+		next->data = i->data;
+		i->data = data;
+	} else if (store_amend_from(d->store, cpu, pos,
+		       (unsigned)(i->to - i->from), i->data,
+		       &next->data) != 0) {
+		return;
+	}
+	next->from = i->from < next->from ? i->from : next->from;
+	next->to = i->to > next->to ? i->to : next->to;
+	next->kept_to = next->to;
+	forget(&d->cache, d->pool, cpu, i);
 }
 
 /*
@@ -264,6 +300,9 @@ hold(
 	STAILQ_INSERT_TAIL(&p->images, i, later);
 	TAILQ_INSERT_TAIL(&c->order, i, order);
 	c->nr_images++;
+	p->nr_images++;
+	if (p->nr_images > IMAGES_A_PAGE)
+		join_oldest(d, cpu, p);
 }
 
 /*

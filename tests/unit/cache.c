@@ -282,6 +282,38 @@ a_full_cache_writes_the_oldest(void **state)
 	disk_close();
 }
 
+/*
+ * However large the cache is, and however often the same is written; and it is
+ * lost all the same, and nothing else is not.
+ */
+static void
+a_history_has_an_end(void **state)
+{
+	static const unsigned lens[] = { 8, 3 };
+	uint64_t before;
+
+	(void)state;
+	for (unsigned k = 0; k < 2; k++) {
+		disk_open("cache_size=1G");
+		put(0, 8, 7, 0);
+		flush();
+		for (unsigned i = 1; i < 8; i++)
+			put(i * 8, 8, 1, 0);
+		before = page_pool_used(pool);
+		for (unsigned i = 2; i < 2000; i++) {
+			put(i % 6, lens[k], i, 0);
+			rest(pool, &machine->cpu[0]);
+			turn(&machine->cpu[0]);
+		}
+		assert_true(page_pool_used(pool) < before + 20 * PAGE_SIZE);
+		assert_int_equal(cache_used(&disk->cache), 8 * PAGE_SIZE);
+		cut();
+		for (unsigned i = 0; i < 64; i++)
+			assert_int_equal(get(i), i < 8 ? 7 : 0);
+		disk_close();
+	}
+}
+
 /* More than the cache holds, in one write. */
 static void
 a_write_may_be_larger(void **state)
@@ -655,6 +687,7 @@ main(void)
 		cmocka_unit_test(without_fua_it_flushes),
 		cmocka_unit_test(discards_are_not_cached),
 		cmocka_unit_test(a_full_cache_writes_the_oldest),
+		cmocka_unit_test(a_history_has_an_end),
 		cmocka_unit_test(a_write_may_be_larger),
 		cmocka_unit_test(its_size_changes_live),
 		cmocka_unit_test(is_none_without_memory),

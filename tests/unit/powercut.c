@@ -26,8 +26,12 @@
 #include "base/rng.h"
 #include "unit/host.h"
 
-#define NR_CPUS    2u
-#define SECTORS    256u /* of the disk: few, so that writes overlap */
+#define NR_CPUS 2u
+/*
+ * Of the disk: few, so that writes overlap; but so many that seldom a page is
+ * written so often that its first writes become one.
+ */
+#define SECTORS    1024u
 #define MAX_IO     24u
 #define MAX_EVENTS 128u
 #define NR_CASES   1000u
@@ -414,7 +418,7 @@ begin(const char *settings)
 	for (unsigned i = 0; i < NR_CPUS; i++)
 		turn(&machine->cpu[i]);
 	snprintf(all, sizeof(all),
-	    "memory_backed=1 discard=1 size=128K irqmode=2 "
+	    "memory_backed=1 discard=1 size=512K irqmode=2 "
 	    "completion_nsec=%u %s",
 	    LATENCY, settings);
 	disk = host_disk(machine, pool, all);
