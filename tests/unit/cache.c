@@ -21,11 +21,7 @@
 #define NR_CPUS 2
 #define SECTORS 2048u /* of the disk: 1 MiB */
 /* Sanitizers look at the code, and need not see each state. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define STEPS 10000u
-#else
-#define STEPS 100000u
-#endif
+#define STEPS  (THREADS_SANITIZED ? 5000u : SANITIZED ? 10000u : 100000u)
 #define MAX_IO 64u /* sectors */
 #define SEED   20170814u
 

@@ -12,12 +12,21 @@
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define SANITIZED 1
 #endif
+#if __has_feature(thread_sanitizer)
+#define THREADS_SANITIZED 1
+#endif
 #endif
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
 #endif
+#ifdef __SANITIZE_THREAD__
+#define THREADS_SANITIZED 1
+#endif
 #ifndef SANITIZED
 #define SANITIZED 0 /* else time and the heap are not what they are */
+#endif
+#ifndef THREADS_SANITIZED
+#define THREADS_SANITIZED 0 /* else one thread alone has nothing to show */
 #endif
 
 static inline struct machine *

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The path of a bio: split, refused, ended at once; freezing. */
 #include "unit/holding.h"
+#include "unit/host.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -168,7 +169,7 @@ is_not_frozen_in_the_middle_of_a_bio(void **state)
 
 #define NR_THREADS   2u
 #define NR_IN_FLIGHT 16u
-#define NR_SWITCHES  300u
+#define NR_SWITCHES  (THREADS_SANITIZED || !SANITIZED ? 300u : 100u)
 
 /* A cpu that submits, and a driver that takes its time. */
 struct submitter {

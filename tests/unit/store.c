@@ -191,7 +191,7 @@ write_in_parts(struct store *s, struct page_pool *p, struct cpu *cpu,
 
 /* ------------------------------------------- one cpu against an array */
 
-#define NR_OPS       (SANITIZED ? 10000u : 100000u)
+#define NR_OPS       (THREADS_SANITIZED ? 500u : SANITIZED ? 10000u : 100000u)
 #define MODEL_SIZE   (40 * PAGE_SIZE + 1536) /* ends in the midst of a page */
 #define MODEL_MAX_IO (3 * PAGE_SIZE)
 #define NR_HELD      16u
@@ -1770,7 +1770,7 @@ snapshots_of_snapshots_are_each_their_own(void **state)
 	memset(&family, 0, sizeof(family));
 	for (unsigned i = 0; i < SNAPS; i++)
 		family.s[i] = store_new(b.p, SNAP_SIZE, 512, 0);
-	for (unsigned n = 0; n < 20000; n++) {
+	for (unsigned n = 0; n < (THREADS_SANITIZED ? 500 : 20000); n++) {
 		change_one(&b, (unsigned)rng_below(&rng, SNAPS), &rng);
 		if (n % 16 != 0)
 			continue;
