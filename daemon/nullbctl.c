@@ -255,6 +255,22 @@ member(const json_t *object, const char *name)
 }
 
 static void
+print_cut(const char *name, const json_t *cut)
+{
+	const char *error = json_string_value(json_object_get(cut, "error"));
+
+	printf("%s: %" PRIu64 " writes not flushed, %" PRIu64 " lost, %" PRIu64
+	       " torn; seed=%" PRIu64 "\n",
+	    name, member(cut, "writes"), member(cut, "lost"),
+	    member(cut, "torn"), member(cut, "seed"));
+	if (error != NULL)
+		fprintf(stderr,
+		    "nullbctl: %s: %s: not all is there that was to stay, or "
+		    "lost that was to be lost\n",
+		    name, error);
+}
+
+static void
 run_power_cut(const struct args *args)
 {
 	const char *name = args->argv[0];
@@ -273,10 +289,7 @@ run_power_cut(const struct args *args)
 		printf("%s: armed; seed=%" PRIu64 "\n", name,
 		    member(answer, "seed"));
 	else
-		printf("%s: %" PRIu64 " writes not flushed, %" PRIu64
-		       " lost, %" PRIu64 " torn; seed=%" PRIu64 "\n",
-		    name, member(cut, "writes"), member(cut, "lost"),
-		    member(cut, "torn"), member(cut, "seed"));
+		print_cut(name, cut);
 	json_decref(answer);
 }
 

@@ -108,7 +108,9 @@ cut_parse(struct json_t *request, uint64_t now, struct cut_conf *c, char *err,
 struct json_t *
 cut_pack(const struct cut_report *r)
 {
-	return json_pack("{s:I, s:I, s:I, s:I}", "writes",
+	const char *error = r->error != 0 ? strerror(-r->error) : NULL;
+
+	return json_pack("{s:I, s:I, s:I, s:I, s:s*}", "writes",
 	    (json_int_t)r->writes, "lost", (json_int_t)r->lost, "torn",
-	    (json_int_t)r->torn, "seed", (json_int_t)r->seed);
+	    (json_int_t)r->torn, "seed", (json_int_t)r->seed, "error", error);
 }

@@ -123,6 +123,18 @@ its_outcome_is_told(void **state)
 	json_decref(want);
 }
 
+static void
+what_went_wrong_is_told(void **state)
+{
+	struct cut_report report = { .error = -ENOSPC };
+	json_t *told = cut_pack(&report);
+
+	(void)state;
+	assert_string_equal(json_string_value(json_object_get(told, "error")),
+	    "No space left on device");
+	json_decref(told);
+}
+
 int
 main(void)
 {
@@ -130,6 +142,7 @@ main(void)
 		cmocka_unit_test(all_is_lost_at_once_unless_it_says_so),
 		cmocka_unit_test(each_member_is_taken),
 		cmocka_unit_test(what_is_wrong_is_named),
+		cmocka_unit_test(what_went_wrong_is_told),
 		cmocka_unit_test(its_outcome_is_told),
 	};
 
