@@ -7,7 +7,8 @@
  *
  * An entry counts when the number in the first sector says so, which is written
  * after it: a daemon that is killed leaves whole ones.  When one cannot be
- * written it is the last: that request, and all that come, fail.
+ * written it is the last: that request, and all that come, fail.  What fails
+ * for other reasons is not in it, even if memory was refused half way.
  */
 #include "dev/crashlog.h"
 
