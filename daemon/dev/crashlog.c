@@ -14,8 +14,10 @@
 
 #include <endian.h>
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 
+#include "base/util.h"
 #include "dev/dev.h"
 
 #define MAX_PIECES 64u /* of a writev */
@@ -138,6 +140,55 @@ crash_log_is_on(const struct disk *d)
 }
 
 /*
+ * Does it read as zeros there?  *len: for how long that holds, at most what it
+ * was on entry, of whole sectors, as pos is.
+ */
+static bool
+is_zeros(struct disk *d, struct cpu *cpu, uint64_t pos, uint64_t *len)
+{
+	unsigned steps = UINT_MAX;
+	char data[PAGE_SIZE];
+
+	if (!store_extent(d->store, cpu, pos, len, &steps))
+		return true;
+	*len = least(*len, PAGE_SIZE - pos % PAGE_SIZE);
+	(void)store_read(d->store, cpu, pos, data, *len);
+	return memcmp(data, store_zeros(), *len) == 0;
+}
+
+/*
+ * But for what another cpu has written there since, and may have an entry
+ * already; and for a hint that the store had no memory to take.  That is
+ * written, as it is.
+ */
+static int
+log_zeros(
+    struct disk *d, struct cpu *cpu, uint64_t pos, uint64_t end, uint64_t flags)
+{
+	struct crash_log_entry e;
+	uint64_t next, len;
+	bool zeros;
+	int ret = 0;
+
+	for (; ret == 0 && pos < end; pos = next) {
+		len = end - pos;
+		zeros = is_zeros(d, cpu, pos, &len);
+		for (next = pos + len; next < end; next += len) {
+			len = end - next;
+			if (is_zeros(d, cpu, next, &len) != zeros)
+				break;
+		}
+		e = (struct crash_log_entry){
+			.sector = pos / CRASH_LOG_SECTOR,
+			.nr_sectors = (next - pos) / CRASH_LOG_SECTOR,
+			.flags = zeros ? flags | CRASH_DISCARD : flags,
+		};
+		ret = put_entry(d, cpu, &e, NULL, 0);
+	}
+	return ret;
+}
+
+/*
  * What is not of whole sectors is written, and takes along what the store has
  * beside it; so is a discard, as the zeros that are there then.
  */
@@ -147,8 +198,8 @@ log_bio(struct disk *d, struct cpu *cpu, const struct bio *bio, uint64_t flags)
 	uint64_t pos = bio->pos, end = pos + bio->bytes;
 	struct crash_log_entry e = { .flags = flags };
 
-	if ((pos | end) % CRASH_LOG_SECTOR != 0)
-		e.flags &= ~(uint64_t)CRASH_DISCARD;
+	if (bio->op != REQ_OP_WRITE && (pos | end) % CRASH_LOG_SECTOR == 0)
+		return log_zeros(d, cpu, pos, end, flags);
 	e.sector = pos / CRASH_LOG_SECTOR;
 	e.nr_sectors =
 	    (end + CRASH_LOG_SECTOR - 1) / CRASH_LOG_SECTOR - e.sector;
@@ -182,10 +233,9 @@ log_request(struct disk *d, struct cpu *cpu, const struct request *rq)
 	uint64_t fua = rq->flags & REQ_FUA ? CRASH_FUA : 0;
 
 	switch ((enum req_op)rq->op) {
-	case REQ_OP_WRITE: return log_bios(d, cpu, rq, fua);
+	case REQ_OP_WRITE:
 	case REQ_OP_DISCARD:
-	case REQ_OP_WRITE_ZEROES:
-		return log_bios(d, cpu, rq, CRASH_DISCARD | fua);
+	case REQ_OP_WRITE_ZEROES: return log_bios(d, cpu, rq, fua);
 	case REQ_OP_FLUSH: return log_flush(d, cpu);
 	case REQ_OP_READ:
 	case REQ_OP_NR: break;

@@ -363,6 +363,66 @@ up_to_any_entry_it_is_what_there_was(void **state)
 	disk_close();
 }
 
+/* ---- a discard that is no longer what there is */
+
+/* The image that all entries make. */
+static const char *
+replayed(void)
+{
+	uint64_t at = CRASH_LOG_SECTOR, nr = nr_entries();
+	static char image[SIZE];
+	struct crash_log_entry e;
+	const char *data;
+
+	memset(image, 0, SIZE);
+	for (; nr > 0; nr--) {
+		e = next_entry(&at, &data);
+		if (e.flags & CRASH_DISCARD)
+			memset(image + e.sector * 512, 0, e.nr_sectors * 512);
+		else
+			memcpy(
+			    image + e.sector * 512, data, e.nr_sectors * 512);
+	}
+	assert_int_equal(at, file.end);
+	return image;
+}
+
+static void
+is_what_there_is(void)
+{
+	static char now[SIZE];
+
+	(void)store_read(disk->store, &machine->cpu[0], 0, now, SIZE);
+	assert_memory_equal(replayed(), now, SIZE);
+}
+
+/* Discarded, then written and recorded by another cpu, then recorded. */
+static void
+a_discard_takes_back_no_later_write(void **state)
+{
+	struct bio bio = { .op = REQ_OP_DISCARD, .bytes = SIZE };
+	struct request rq = { .op = REQ_OP_DISCARD, .bytes = SIZE };
+	uint64_t nr;
+
+	(void)state;
+	disk_open("");
+	STAILQ_INIT(&rq.bios);
+	STAILQ_INSERT_TAIL(&rq.bios, &bio, link);
+	put(0, 4096, 'a', 0);
+	assert_int_equal(
+	    store_discard(disk->store, &machine->cpu[0], 0, SIZE), 0);
+	put(5 * 4096 + 512, 1024, 'b', 0);
+	put(SIZE - 4096, 4096, 'c', 0);
+	nr = nr_entries();
+	assert_int_equal(
+	    crash_log_stage(disk, &rq, &machine->cpu[0], 0), STAGE_NEXT);
+	assert_true(nr_entries() > nr);
+	assert_int_equal(replayed()[5 * 4096 + 512], 'b');
+	assert_int_equal(replayed()[0], 0);
+	is_what_there_is();
+	disk_close();
+}
+
 /* ---- several cpus at once: each entry is whole */
 
 #define ROUNDS 500u
@@ -441,6 +501,7 @@ main(void)
 		cmocka_unit_test(it_ends_when_it_cannot_be_written),
 		cmocka_unit_test(is_refused_where_there_is_no_data),
 		cmocka_unit_test(up_to_any_entry_it_is_what_there_was),
+		cmocka_unit_test(a_discard_takes_back_no_later_write),
 		cmocka_unit_test(cpus_take_turns),
 	};
 
