@@ -8,6 +8,7 @@
  *
  * Exit status: 0 done; 1 the recording is bad, or an I/O failed; 2 wrong usage.
  */
+#include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -191,14 +192,17 @@ print_entry(const struct crash_entry *e)
 		{ CRASH_FUA, "fua" },
 		{ 0, "write" },
 	};
+	const char *at = e->mark;
 	unsigned i = 0;
 
 	while (kinds[i].flag != 0 && (e->flags & kinds[i].flag) == 0)
 		i++;
 	printf("%8" PRIu64 " %-7s", e->nr, kinds[i].name);
 	if (e->flags & CRASH_MARK)
-		printf(" %s", e->mark);
-	else if (e->len > 0)
+		putchar(' ');
+	for (; *at != '\0'; at++) /* whoever wrote it */
+		putchar(iscntrl((unsigned char)*at) ? '?' : *at);
+	if (e->len > 0)
 		printf(" %" PRIu64 " + %" PRIu64, e->pos >> SECTOR_SHIFT,
 		    e->len >> SECTOR_SHIFT);
 	putchar('\n');
