@@ -39,7 +39,7 @@ copy() {
 }
 load() {
 	timeout 60 fio --name=l --ioengine=nbd --uri="$(uri a)" --size=16m --rw="$1" \
-		--bs=512-64k --iodepth=16 --number_ios="$2" --randseed="$3" \
+		--bsrange=512-64k --iodepth=16 --number_ios="$2" --randseed="$3" \
 		--fsync=20 --output="$tmp/fio" || fail "fio: $(<"$tmp/fio")"
 }
 
@@ -87,7 +87,7 @@ cmp "$tmp/old" "$tmp/list" || fail "the log of before is not what it was"
 [ "$("$replay" --list "$tmp/a.log" | wc -l)" = 0 ] || fail "the new one is not empty"
 
 # killed while it writes: what is in it is whole
-fio --name=k --ioengine=nbd --uri="$(uri a)" --size=16m --rw=randwrite --bs=4k-64k \
+fio --name=k --ioengine=nbd --uri="$(uri a)" --size=16m --rw=randwrite --bsrange=4k-64k \
 	--iodepth=16 --time_based --runtime=30 >"$tmp/fio" 2>&1 &
 job=$!
 for ((i = 0; i < 200; i++)); do
