@@ -117,7 +117,9 @@ fits(const struct crash_reader *r, struct crash_entry *e)
 	if (__builtin_add_overflow(e->pos, e->len, &end) || end > INT64_MAX)
 		return false;
 	if (e->flags & CRASH_MARK)
-		return e->len == 0 && e->mark_len < sizeof(e->mark);
+		return e->len == 0 && e->mark_len < sizeof(e->mark) &&
+		       e->mark_len <=
+			   r->sectorsize - sizeof(struct crash_log_entry);
 	if (e->flags & CRASH_DISCARD)
 		return true;
 	return e->len <= r->size - e->data;
@@ -183,9 +185,11 @@ crash_until_parse(
 	    u->flushes > 0)
 		return 0;
 	u->flushes = 0;
-	u->mark =
-	    strncmp(text, mark, strlen(mark)) == 0 ? text + strlen(mark) : text;
-	if (*u->mark != '\0' && strncmp(u->mark, flush, strlen(flush)) != 0)
+	if (strncmp(text, mark, strlen(mark)) == 0)
+		u->mark = text + strlen(mark);
+	else if (strncmp(text, flush, strlen(flush)) != 0)
+		u->mark = text;
+	if (u->mark != NULL && *u->mark != '\0')
 		return 0;
 	return refuse(err, errlen, -EINVAL,
 	    "--until: \"%.60s\": allowed: a number of entries, flush:N from 1 "
@@ -294,15 +298,30 @@ not_reached(const struct crash_reader *r, const struct crash_until *u,
 	return 0;
 }
 
+/* It would be written over while it is read. */
+static bool
+is_same_file(const struct crash_reader *r, int image)
+{
+	struct stat log, st;
+
+	return fstat(r->fd, &log) == 0 && fstat(image, &st) == 0 &&
+	       log.st_dev == st.st_dev && log.st_ino == st.st_ino;
+}
+
 int
 crashread_replay(struct crash_reader *r, const struct crash_until *until,
     int image, char *err, size_t errlen)
 {
-	char *buf = malloc(CHUNK);
 	struct crash_until u = *until;
 	struct crash_entry e;
 	int ret = 0, more;
+	char *buf;
 
+	if (is_same_file(r, image))
+		return refuse(err, errlen, -EINVAL,
+		    "%s: the image is to be another file than the log",
+		    r->path);
+	buf = malloc(CHUNK);
 	if (buf == NULL)
 		return refuse(err, errlen, -ENOMEM, "out of memory");
 	while (ret == 0 && r->nr < u.entries) {

@@ -24,7 +24,7 @@ struct crash_entry {
 	uint64_t flags;    /* CRASH_*; none: a write */
 	uint64_t data;     /* where it lies in the file */
 	uint64_t mark_len;
-	char mark[512]; /* with its NUL */
+	char mark[4096]; /* with its NUL: a kernel's has a sector for it */
 };
 
 /*

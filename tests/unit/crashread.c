@@ -213,6 +213,9 @@ refuses_other_places_to_stop(void **state)
 	assert_int_equal(
 	    crash_until_parse("mark:flush", &u, err, sizeof(err)), 0);
 	assert_string_equal(u.mark, "flush");
+	assert_int_equal(
+	    crash_until_parse("mark:flush:1", &u, err, sizeof(err)), 0);
+	assert_string_equal(u.mark, "flush:1");
 	assert_int_equal(crash_until_parse("mark:12", &u, err, sizeof(err)), 0);
 	assert_string_equal(u.mark, "12");
 }
@@ -278,6 +281,7 @@ believes_no_length(void **state)
 		{ UINT64_MAX, 1, 0, 0 },
 		{ INT64_MAX / 512, 2, CRASH_DISCARD, 0 },
 		{ 0, UINT64_MAX, CRASH_DISCARD, 0 },
+		{ 0, 0, CRASH_MARK, 481 }, /* into the next sector */
 		{ 0, 0, CRASH_MARK, 512 },
 		{ 0, 0, CRASH_MARK, UINT64_MAX },
 		{ 0, 1, CRASH_MARK, 3 },
@@ -304,6 +308,50 @@ believes_no_length(void **state)
 		assert_int_equal(nr, 1);
 		assert_string_equal(image(512), "a");
 	}
+}
+
+/* A kernel's has what is left of a sector, which may have 4096 bytes. */
+static void
+marks_are_as_long_as_a_sector(void **state)
+{
+	static const uint32_t sizes[] = { 512, 4096 };
+	char text[4096], until[4200];
+	uint64_t nr;
+
+	(void)state;
+	for (size_t i = 0; i < 2; i++) {
+		memset(text, 'm', sizeof(text));
+		text[sizes[i] - sizeof(struct crash_log_entry)] = '\0';
+		begin(sizes[i]);
+		add(0, 1, 0, 'a', NULL);
+		add(0, 0, CRASH_MARK, 0, text);
+		add(0, 1, 0, 'b', NULL);
+		save(made.len);
+		snprintf(until, sizeof(until), "mark:%s", text);
+		assert_int_equal(replay(until, &nr), 0);
+		assert_int_equal(nr, 2);
+		assert_string_equal(image(sizes[i]), "a");
+	}
+}
+
+static void
+the_log_itself_is_no_image(void **state)
+{
+	const struct crash_until all = { .entries = UINT64_MAX };
+	struct crash_reader r;
+	int fd;
+
+	(void)state;
+	make_log(512);
+	assert_int_equal(crashread_open(&r, path, err, sizeof(err)), 0);
+	fd = open(path, O_RDWR);
+	assert_true(fd >= 0);
+	assert_int_equal(
+	    crashread_replay(&r, &all, fd, err, sizeof(err)), -EINVAL);
+	assert_non_null(strstr(err, "another file than the log"));
+	close(fd);
+	crashread_close(&r);
+	assert_int_equal(replay("end", &(uint64_t){ 0 }), 0);
 }
 
 /* Whatever is there: it ends, and the image has no more than the file. */
@@ -362,6 +410,8 @@ main(void)
 		cmocka_unit_test(refuses_what_is_no_crash_log),
 		cmocka_unit_test(ends_where_the_file_does),
 		cmocka_unit_test(believes_no_length),
+		cmocka_unit_test(marks_are_as_long_as_a_sector),
+		cmocka_unit_test(the_log_itself_is_no_image),
 		cmocka_unit_test(damage_does_no_harm),
 	};
 
