@@ -8,6 +8,7 @@
 
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <endian.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "dev/crashlog.h"
 
 struct log_file {
 	struct crash_log core; /* what the disk has; its file is this */
@@ -37,24 +39,63 @@ log_write(void *file, const struct iovec *iov, unsigned nr, uint64_t pos)
 	return ret;
 }
 
+/* Nothing, or what such a file begins with? */
+static bool
+is_log(int fd)
+{
+	uint64_t magic;
+	ssize_t n = pread(fd, &magic, sizeof(magic), 0);
+
+	return n == 0 ||
+	       (n == sizeof(magic) && le64toh(magic) == CRASH_LOG_MAGIC);
+}
+
+/* A descriptor of one that nobody else uses, or -errno with a sentence. */
+static int
+open_log(const char *path, char *err, size_t errlen)
+{
+	int fd =
+	    file_open_alone("crash_log", path, "allowed: a file", err, errlen);
+
+	if (fd < 0 || is_log(fd))
+		return fd;
+	close(fd);
+	return refuse(err, errlen, -EINVAL,
+	    "crash_log: \"%.200s\": not a crash log; allowed: one, which is "
+	    "kept as FILE.old, or a new file",
+	    path);
+}
+
+/* No other's is lost for it: 0, or -errno with a sentence. */
+static int
+keep_old(const char *path, char *err, size_t errlen)
+{
+	char old[PATH_MAX];
+	int fd, ret = 0;
+
+	snprintf(old, sizeof(old), "%s.old", path);
+	fd = open_log(old, err, errlen);
+	if (fd < 0)
+		return fd;
+	if (rename(path, old) != 0)
+		ret = refuse(err, errlen, -errno, "crash_log: \"%.200s\": %s",
+		    old, strerror(errno));
+	close(fd);
+	return ret;
+}
+
 /* A descriptor of a file that is empty, or -errno with a sentence. */
 static int
 open_empty(const char *path, char *err, size_t errlen)
 {
-	char old[PATH_MAX];
+	int fd = open_log(path, err, errlen), ret;
 	struct stat st;
-	int fd =
-	    file_open_alone("crash_log", path, "allowed: a file", err, errlen);
 
 	if (fd < 0 || fstat(fd, &st) != 0 || st.st_size == 0)
 		return fd;
 	close(fd);
-	snprintf(old, sizeof(old), "%s.old", path);
-	if (rename(path, old) != 0)
-		return refuse(err, errlen, -errno, "crash_log: \"%.200s\": %s",
-		    old, strerror(errno));
-	return file_open_alone(
-	    "crash_log", path, "allowed: a file", err, errlen);
+	ret = keep_old(path, err, errlen);
+	return ret != 0 ? ret : open_log(path, err, errlen);
 }
 
 int

@@ -118,6 +118,18 @@ nothing "in use by another device" crash_log="$tmp/a.log"
 nothing "allowed: none, unless memory_backed" memory_backed=0 crash_log="$tmp/d.log"
 nothing "No such file or directory" crash_log="$tmp/none/d.log"
 nothing "allowed: a file" crash_log=/dev/null
+# nor is anything that is not a log, or is in use, put aside, or lost for it
+echo precious >"$tmp/p"
+nothing "not a crash log" crash_log="$tmp/p"
+cp "$tmp/a.log" "$tmp/q"
+echo precious >"$tmp/q.old"
+nothing "not a crash log" crash_log="$tmp/q"
+[ "$(cat "$tmp/p" "$tmp/q.old")" = $'precious\nprecious' ] || fail "it is lost"
+rm "$tmp/q.old"
+must create q size=1M memory_backed=1 crash_log="$tmp/q.old"
+nothing "in use by another device" crash_log="$tmp/q"
+cmp "$tmp/q" "$tmp/a.log" || fail "it is put aside"
+must remove q
 refused "not a crash log" "$replay" --list "$tmp/first"
 refused 'no mark "none"' "$replay" --image "$tmp/image" --until none "$tmp/a.log"
 refused 'allowed: a number of entries' "$replay" --image "$tmp/image" --until flush:0 "$tmp/a.log"
