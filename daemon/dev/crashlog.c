@@ -7,8 +7,8 @@
  *
  * An entry counts when the number in the first sector says so, which is written
  * after it: a daemon that is killed leaves whole ones.  When one cannot be
- * written it is the last: that request, and all that come, fail.  What fails
- * for other reasons is not in it, even if memory was refused half way.
+ * written it is the last: that request, and all that come, fail.  A write
+ * that was refused memory half way is in it, for what the store has of it.
  */
 #include "dev/crashlog.h"
 
@@ -256,6 +256,19 @@ crash_log_stage(
 	rq->error = log_request(d, cpu, rq);
 	pthread_mutex_unlock(&l->lock);
 	return rq->error != 0 ? STAGE_END : STAGE_NEXT;
+}
+
+/* With an error of its own it ends as one; that of the log is for the next. */
+void
+crash_log_failed(struct disk *d, const struct request *rq, struct cpu *cpu)
+{
+	struct crash_log *l = d->crash_log;
+
+	if (l == NULL || rq->op == REQ_OP_READ)
+		return;
+	pthread_mutex_lock(&l->lock);
+	(void)log_bios(d, cpu, rq, 0);
+	pthread_mutex_unlock(&l->lock);
 }
 
 /* ---- for others */

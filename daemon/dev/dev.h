@@ -1050,6 +1050,9 @@ enum verdict cache_through_stage(
     struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
 enum verdict crash_log_stage(
     struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
+/* Instead, where the store had no memory: some of it may have moved. */
+void
+crash_log_failed(struct disk *d, const struct request *rq, struct cpu *cpu);
 enum verdict backing_stage(
     struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now);
 enum verdict

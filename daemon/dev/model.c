@@ -348,8 +348,10 @@ store_stage(struct disk *d, struct request *rq, struct cpu *cpu, uint64_t now)
 	(void)now;
 	STAILQ_FOREACH(bio, &rq->bios, link) {
 		rq->error = move_bio(d, bio, cpu);
-		if (rq->error != 0)
-			return STAGE_END;
+		if (rq->error == 0)
+			continue;
+		crash_log_failed(d, rq, cpu);
+		return STAGE_END;
 	}
 	return STAGE_NEXT;
 }

@@ -423,6 +423,26 @@ a_discard_takes_back_no_later_write(void **state)
 	disk_close();
 }
 
+/* Memory for some of its pages, and then none. */
+static void
+a_write_that_failed_may_be_half_there(void **state)
+{
+	static char data[MAX_IO];
+	uint64_t pos = 0;
+
+	(void)state;
+	disk_open("memory_limit=84K");
+	memset(data, 'a', sizeof(data));
+	while (doio(REQ_OP_WRITE, 0, pos, data, sizeof(data)) == 1)
+		pos += sizeof(data);
+	assert_true(
+	    store_read(disk->store, &machine->cpu[0], pos, data, sizeof(data)));
+	assert_int_equal(data[0], 'a');
+	assert_int_equal(data[sizeof(data) - 1], 0);
+	is_what_there_is();
+	disk_close();
+}
+
 /* ---- several cpus at once: each entry is whole */
 
 #define ROUNDS 500u
@@ -502,6 +522,7 @@ main(void)
 		cmocka_unit_test(is_refused_where_there_is_no_data),
 		cmocka_unit_test(up_to_any_entry_it_is_what_there_was),
 		cmocka_unit_test(a_discard_takes_back_no_later_write),
+		cmocka_unit_test(a_write_that_failed_may_be_half_there),
 		cmocka_unit_test(cpus_take_turns),
 	};
 
