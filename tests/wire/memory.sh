@@ -54,7 +54,8 @@ full=$(rss_kib)
 bound "KiB to keep 512 MiB, beside them" $((full - empty - 512 * 1024)) \
 	$((512 * 1024 * 3 / 100))
 
-# A million requests of all sizes later it is the same.
+# A million requests of all sizes later it is the same, but for pages that a loop
+# has at hand (4 MiB at most): 8 bytes a request would be more.
 run --requests 1000000 --bs 4k --depth 64 --rw mixed
 run --requests 20000 --bs 64k --depth 8 --rw mixed
 run --requests 2000 --bs 1m --depth 4 --rw mixed
@@ -62,7 +63,7 @@ before=$(rss_kib)
 run --requests 1000000 --bs 4k --depth 64 --rw mixed
 run --requests 20000 --bs 64k --depth 8 --rw mixed
 run --requests 2000 --bs 1m --depth 4 --rw mixed
-bound "KiB more after a million requests" $(($(rss_kib) - before)) 2048
+bound "KiB more after a million requests" $(($(rss_kib) - before)) 8192
 stop_nullbd
 
 # Payloads that were announced, and of which a byte came: memory follows the
